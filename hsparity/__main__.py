@@ -1,0 +1,5 @@
+"""python -m hsparity"""
+
+from .cli.main import run
+
+run()

@@ -1,0 +1,97 @@
+"""The command group and the one place where an exception becomes an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import NoReturn
+
+import click
+
+from .. import __version__
+from ..errors import ExitCode, HsparityError
+from . import __path__ as command_folder
+
+# What a newcomer needs first comes first; the rest follows in alphabetical order.
+FIRST = ("compare", "capture", "demo", "engines", "doctor")
+
+
+class Commands(click.Group):
+    """Finds cmd_*.py beside this file; there is no second list."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        names = sorted(m.name.removeprefix("cmd_") for m in iter_modules(command_folder) if m.name.startswith("cmd_"))
+        return [n for n in FIRST if n in names] + [n for n in names if n not in FIRST]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = import_module(f"{__package__}.cmd_{cmd_name}").COMMAND
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="hsparity")
+def hsparity() -> None:
+    """Find where and why the hidden states of two inference engines part.
+
+    \b
+    Start here:
+      hsparity demo                                 recorded captures, no engine needed
+      hsparity capture vllm --model M -o DIR        then sglang, then hf
+      hsparity compare REF CAND --layers 2,30,58    one page: what differs, where, why
+    """
+
+
+def run() -> NoReturn:
+    """Console entry point. Python and click both exit 1 on failures of their own, which would read as "diverged"."""
+    sys.exit(invoke(sys.argv[1:]))
+
+
+def invoke(args: list[str]) -> int:
+    """Run one command line and return its exit code; messages go to stderr."""
+    try:
+        result = hsparity.main(args=args, prog_name="hsparity", standalone_mode=False)
+        sys.stdout.flush()
+        return int(result or 0)
+    except HsparityError as error:
+        click.echo(error.render(), err=True)
+        return int(error.exit_code)
+    except click.exceptions.Exit as stop:
+        return int(stop.exit_code)
+    except click.ClickException as error:
+        _show_usage(error)
+        return int(ExitCode.USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return int(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        return _closed_pipe()
+    except SystemExit as stop:
+        # click answers a closed pipe with sys.exit(1) even in non-standalone mode.
+        return _closed_pipe() if stop.code == 1 else int(stop.code or 0)
+    except Exception:
+        traceback.print_exc()
+        click.echo(
+            f"error[E900]: this is a bug in hsparity {__version__}, not a divergence\n"
+            "  help: please report it with the command line and the lines above",
+            err=True,
+        )
+        return int(ExitCode.BUG)
+
+
+def _show_usage(error: click.ClickException) -> None:
+    """A mistyped command line in the same form as every other error."""
+    context = getattr(error, "ctx", None)
+    message = error.format_message().rstrip(".")
+    shown = HsparityError("E100", message[:1].lower() + message[1:], help=f"{context.command_path if context else 'hsparity'} --help")
+    click.echo(shown.render(), err=True)
+
+
+def _closed_pipe() -> int:
+    """Point stdout at nothing, so that the interpreter's own flush at exit stays quiet."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return int(ExitCode.CLOSED_PIPE)

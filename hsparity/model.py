@@ -1,0 +1,277 @@
+"""The result of a comparison, as plain records. numpy only: a result renders on a laptop that has no torch.
+
+Axes: L layers, K sites, P prompts, T tokens of a prompt, N aligned tokens, C map columns (at most 2,048), H hidden.
+Every figure about a site is a median or quantile over its N tokens; nothing is a mean over the tensor.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from typing import Any, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+SCHEMA = "hsparity.comparison/1"
+MAP_COLUMNS = 2048
+
+
+class Verdict(str, Enum):
+    """Of a comparison (PARITY, DIVERGED, INCONCLUSIVE) and of a site (the same three, or MISSING on one side)."""
+
+    PARITY = "parity"
+    DIVERGED = "diverged"
+    INCONCLUSIVE = "inconclusive"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side as the reports show it."""
+
+    role: str  # "ref" | "cand" | "floor fp32" | "floor bf16" | "repeat"
+    path: str  # as the user typed it
+    engine: str
+    version: str
+    dtype: str
+    model: str
+    architecture: str
+    num_layers: int
+    hidden_size: int
+    prompts: int
+    tokens: int
+    rows: int
+    sites: tuple[str, ...]
+    settings: dict[str, Any]
+    environment: dict[str, str]
+    native_labels: dict[str, str]
+    weights_sha256: str = ""
+    created: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user claimed and asked for: it decides the verdict."""
+
+    layers: tuple[int, ...]  # requested boundaries - 1; may hold -1 (boundary 0, embeddings) when asked by --boundaries
+    boundaries: tuple[int, ...]  # requested boundaries, canonical
+    spelled: str  # "--layers 2,30,58", "--boundaries 3,31,59", "--layers all"
+    offset: int = 0  # compare ref boundary r with cand boundary r - offset
+    tokens: str = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """Over tokens. `worst` is the end that is bad for the metric: max of an error, min of a cosine."""
+
+    p05: float
+    p50: float
+    p95: float
+    p99: float
+    worst: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRef:
+    prompt: str
+    position: int
+    token_id: int
+    value: float  # its rel-L2
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """An error over its yardstick, as distributions (design decision 8). `median` is the ratio of medians."""
+
+    of: str  # "ref" | "cand" | "pair"
+    median: float
+    low: float  # 95 % bootstrap interval of `median`
+    high: float
+    limit: float
+    beyond: int  # tokens whose error exceeds limit x the largest yardstick error
+    share: float  # share of tokens above limit x the yardstick's 95th percentile
+    share_low: float
+    verdict: Verdict
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SiteDelta:
+    """One site of the candidate against one site of the reference, over N tokens."""
+
+    ref: str  # site key
+    cand: str  # site key
+    requested: bool  # decides the verdict
+    tokens: int  # N; 0 when missing
+    metrics: dict[str, Quantiles]  # "rel_l2", "cosine", "mse", "max_abs", "norm_ratio": all tokens, all channels
+    rest: dict[str, Quantiles]  # "rel_l2", "cosine": massive channels and sink tokens left out
+    massive_channels: tuple[int, ...]  # top 1 % by RMS over the first 256 reference tokens
+    massive_rel_l2: Quantiles | None  # error within those channels
+    sink_tokens: int  # tokens whose norm exceeds 10x the boundary's median norm
+    sink_rel_l2: Quantiles | None
+    nonfinite: tuple[int, int]  # NaN or Inf elements, ref and cand; such tokens are not in `metrics`
+    bit_equal: int  # tokens equal in every bit
+    worst: TokenRef | None
+    floor: Quantiles | None  # the yardstick for the pair's rel-L2 at this site
+    ratios: tuple[Ratio, ...]  # ref, cand, pair: as far as the floor allows
+    verdict: Verdict
+    reason: str  # one line: why this verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """What the differences were measured against; printed beside every ratio."""
+
+    kind: str  # "bf16-reference" | "repeat" | "bit-equal" | "tolerance" | "none"
+    source: str  # sentence naming the captures: "fp32 and bf16 by transformers 5.19.0, 8 prompts, 512 tokens"
+    limit: float  # 1.5, or the tolerance
+    resolution: float  # half a unit in the last place of the storage dtype: bf16 2**-9
+    e0: dict[str, Quantiles] = field(default_factory=dict)  # per site key
+
+
+@dataclass(frozen=True, slots=True)
+class SlotMatch:
+    """Where a candidate site lies among the reference's boundaries, by the data."""
+
+    cand: str  # "slot.001" or "boundary.003"
+    side: str  # "cand": matched against the reference; "ref self" / "cand self": a side's slots against its own hooks
+    claimed: int | None  # boundary it was said to be; None when unlabelled
+    best: int  # boundary of the reference that fits best
+    error: float  # median rel-L2 there
+    runner_up: int
+    runner_up_error: float
+    margin: float  # log10(runner_up_error / error), error clamped at the storage half-ulp; >= 1 is plain
+    proved: bool  # at the floor and well apart from the runner-up
+    native_label: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alignment:
+    tokens: int  # N
+    prompts: int  # prompts with at least one aligned token
+    gaps: tuple[str, ...]  # one line each: which prompt, side, span, why
+    offset: int | None  # best common shift: ref boundary r pairs with cand boundary r - offset; None: not testable
+    offset_testable: bool
+    margin: float
+    rows_agreeing: int
+    slots: tuple[SlotMatch, ...]
+    ref_boundaries: tuple[int, ...] = ()  # axis of pair_error_kk
+    cand_boundaries: tuple[int, ...] = ()
+    pair_error_kk: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenMap:
+    """log10(rel-L2 / floor) per boundary and token, max-pooled to at most 2,048 columns; NaN where nothing was compared."""
+
+    boundaries: tuple[int, ...]
+    column_tokens: int  # tokens pooled per column; 1 = not pooled
+    prompts: tuple[tuple[str, int, int], ...]  # prompt id, first column, one past the last
+    excess_kc: NDArray[np.float32]
+    undone_kc: NDArray[np.float32] | None = None  # with the leading structural finding undone
+    relative_to: str = "floor"  # "floor" or "resolution" when there is no floor
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    code: str  # "HS101"
+    name: str  # "layer-offset"
+    headline: str
+    explained: float | None = None  # share of the excess removed when undone
+    sites: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    fix: dict[str, str] = field(default_factory=dict)  # "vllm", "sglang", "sglang (DeepSeek)", "any" -> what to write
+    rival: str = ""
+    severity: str = "cause"  # "cause" | "note"
+    confirm: tuple[str, ...] = ()  # command lines
+    ruled_out: bool = False
+    structural: bool = False  # proved by its margin: diverged without a floor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    schema: str
+    hsparity: str  # version that made it
+    verdict: Verdict
+    headline: str  # one sentence
+    ref: Side
+    cand: Side
+    others: tuple[Side, ...]  # floor captures
+    request: Request
+    floor: Floor
+    deltas: tuple[SiteDelta, ...]  # in site order
+    alignment: Alignment
+    map: TokenMap | None
+    findings: tuple[Finding, ...]  # causes by `explained`, then notes, ruled-out ones last
+    command: tuple[str, ...]
+
+    def delta(self, boundary: int) -> SiteDelta | None:
+        """The delta whose reference site is this boundary, if any."""
+        return next((d for d in self.deltas if d.ref == f"boundary.{boundary:03d}"), None)
+
+
+def to_json(value: Comparison, indent: int | None = None) -> str:
+    """The whole result, arrays as base64 with dtype and shape, non-finite numbers as null. Sorted keys: same result, same bytes."""
+    return json.dumps(_encode(value), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def from_json(text: str) -> Comparison:
+    """Read a result. Raises ValueError when it is not one, or is of another major version."""
+    raw = json.loads(text)
+    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
+        found = raw.get("schema") if isinstance(raw, dict) else type(raw).__name__
+        raise ValueError(f"not a {SCHEMA} result: {found!r}")
+    result: Comparison = _decode(Comparison, raw)
+    return result
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return {
+            "dtype": str(value.dtype),
+            "shape": list(value.shape),
+            "base64": base64.b64encode(np.ascontiguousarray(value).tobytes()).decode(),
+        }
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _encode(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {str(k): _encode(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_encode(v) for v in value]
+    if isinstance(value, (float, np.floating)):
+        return float(value) if np.isfinite(value) else None
+    if isinstance(value, np.integer):
+        return int(value)
+    return value
+
+
+def _decode(kind: Any, raw: Any) -> Any:
+    origin, args = getattr(kind, "__origin__", None), getattr(kind, "__args__", ())
+    if raw is None:
+        return float("nan") if kind is float else None
+    if isinstance(raw, dict) and set(raw) == {"dtype", "shape", "base64"}:
+        data = np.frombuffer(base64.b64decode(raw["base64"]), raw["dtype"])
+        return data.reshape(raw["shape"]).copy()
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        known = {f.name for f in fields(kind)}
+        return kind(**{k: _decode(hints[k], v) for k, v in raw.items() if k in known})  # type: ignore[operator]
+    if origin is tuple:
+        if len(args) == 2 and args[1] is Ellipsis:
+            return tuple(_decode(args[0], v) for v in raw)
+        return tuple(_decode(a, v) for a, v in zip(args, raw, strict=True))
+    if origin is dict:
+        return {k: _decode(args[1], v) for k, v in raw.items()}
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(raw)
+    if origin is not None or kind.__class__.__name__ == "UnionType":  # X | None
+        inner = next((a for a in args if a is not type(None)), Any)
+        return _decode(inner, raw)
+    return float(raw) if kind is float else raw
