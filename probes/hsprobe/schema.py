@@ -189,7 +189,7 @@ class CaptureManifest:
         return cls(**{k: v for k, v in raw.items() if k in cls.__dataclass_fields__})
 
 
-def _known(cls: type, raw: dict[str, Any], **override: Any) -> Any:
+def _known(cls: Any, raw: dict[str, Any], **override: Any) -> Any:
     return cls(**{**{k: v for k, v in raw.items() if k in cls.__dataclass_fields__}, **override})
 
 

@@ -1,0 +1,345 @@
+"""SGLang: hooks on the residual stream and the native auxiliary states, through its plugin entry point."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib.metadata
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import __version__
+from ..protocol import Completion, EngineInfo, ProbeError, from_environment
+from ..schema import CaptureSpec, PromptSpec, Site
+from ..spool import FOLDER
+from ..stack import FACTS_FILE, load_facts
+from . import sglang_runner, sglang_shims
+
+NAME = "sglang"
+PLUGIN_GROUP = "sglang.srt.plugins"
+TOP_LOGPROBS = 5
+DISTRIBUTIONS = (
+    "sglang",
+    "sglang-kernel",
+    "flashinfer_python",
+    "transformers",
+    "triton",
+)  # whose versions matter
+PAGE_MARGIN = 64  # cache slots a request may waste on page rounding
+
+# What a graph-free run of layer hooks needs; asking for the opposite is refused.
+GRAPH_ARGUMENTS = {
+    "disable_cuda_graph": lambda v: v is False,
+    "cuda_graph_backend_decode": lambda v: v not in (None, "disabled"),
+    "cuda_graph_backend_prefill": lambda v: v not in (None, "disabled"),
+    "cuda_graph_config": bool,
+    "enable_torch_compile": bool,
+}
+# What spreads rows or layers over ranks so that no rank holds a pass.
+SPREADING_ARGUMENTS = ("pp_size", "pipeline_parallel_size", "dp_size", "data_parallel_size", "attn_cp_size")
+
+_installed = False
+
+
+def plugin() -> None:
+    """Entry point in every SGLang process: inert without a spec in the environment, and idempotent."""
+    global _installed  # noqa: PLW0603
+    asked = from_environment()
+    if asked is None or asked[0].engine != NAME or _installed:
+        return
+    _installed = True
+    spec, out = asked
+    _write_started(out)
+    if "sglang.srt.managers.scheduler" not in sys.modules:
+        return  # the detokenizer; hooking there would only import the whole engine
+    sglang_shims.apply(sglang_shims.requested())
+    sglang_runner.install(spec, out)
+
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    # Once requests run, a dying child makes SGLang kill this whole process; the driver reports it instead.
+    target = "sglang.srt.managers.tokenizer_manager.SignalHandler.running_phase_sigquit_handler"
+    HookRegistry.register(target, _child_failed_running, HookType.AROUND)
+
+
+def load(spec: CaptureSpec, out: Path) -> SglangEngine:
+    """Start SGLang on `spec.model`.
+
+    Raises ProbeError E301 where SGLang is not importable, E302 when the plugin did not reach the model, E303
+    when the engine dies, E306 when it cannot do what the spec asks.
+    """
+    arguments = engine_arguments(spec)
+    for name in (sglang_runner.ERROR_FILE, FACTS_FILE):
+        (out / FOLDER / name).unlink(missing_ok=True)
+    if arguments["device"] == "cpu":
+        os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
+        if int(arguments.get("tp_size") or 1) > 1:
+            sglang_shims.prepare_cpu_ranks(int(arguments["tp_size"]))
+    try:
+        import sglang
+    except ModuleNotFoundError as error:
+        raise ProbeError(
+            "E301", f"SGLang cannot be imported here: {error}", "hsparity engines install sglang"
+        ) from error
+    except (ImportError, OSError) as error:
+        raise ProbeError("E303", f"SGLang fails at import: {error}") from error
+    with _failures(out):
+        engine = sglang.Engine(**arguments, custom_sigquit_handler=child_failed)
+    if not load_facts(out):
+        engine.shutdown()
+        raise ProbeError(
+            "E302",
+            f"SGLang {sglang.__version__} loaded the model without calling the probe's hooks",
+            f"tried with {sglang_runner.TRIED}; SGLANG_PLUGINS must not leave hsprobe out",
+        )
+    return SglangEngine(spec, out, engine, arguments)
+
+
+def engine_arguments(spec: CaptureSpec) -> dict[str, Any]:
+    """The keyword arguments for sglang.Engine: defaults for a capture, then `spec.engine_args` as given.
+
+    Raises ProbeError E306 for combinations that would capture nothing or the wrong thing.
+    """
+    device = spec.engine_args.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
+    longest = max((len(p.token_ids) + spec.generate for p in spec.prompts), default=1)
+    arguments: dict[str, Any] = {
+        "model_path": spec.model,
+        "dtype": spec.dtype,
+        "device": device,
+        "trust_remote_code": spec.trust_remote_code,
+        "skip_tokenizer_init": True,  # prompts enter as token ids
+        "disable_radix_cache": True,
+        "chunked_prefill_size": -1,
+        "max_prefill_tokens": max(16384, longest * spec.batch),
+        "max_running_requests": max(spec.batch, 1),
+        "disable_overlap_schedule": True,  # overlapped decoding runs finished requests one step too far
+        "random_seed": 0,
+        "log_level": "info",
+    }
+    if spec.revision:
+        arguments["revision"] = spec.revision
+    if device == "cpu":
+        tokens = max(1024, (longest + PAGE_MARGIN) * max(spec.batch, 1))
+        arguments |= {
+            "attention_backend": "torch_native",
+            "disable_custom_all_reduce": True,
+            "max_total_tokens": tokens,
+            "mem_fraction_static": 0.2,
+        }
+    if device == "cpu" or spec.mechanism in sglang_runner.HOOKS:
+        arguments["disable_cuda_graph"] = True
+    if spec.mechanism in sglang_runner.NATIVE:
+        arguments |= {
+            "enable_return_aux_hidden_states": True,
+            "speculative_algorithm": "EAGLE3",
+            "return_aux_hidden_state_layer_ids": list(spec.native_ids) or None,
+        }
+    arguments |= spec.engine_args
+    _refuse(spec, arguments)
+    return arguments
+
+
+def _refuse(spec: CaptureSpec, arguments: dict[str, Any]) -> None:
+    if spec.mechanism in sglang_runner.HOOKS:
+        for name, asks_for_graphs in GRAPH_ARGUMENTS.items():
+            if name in spec.engine_args and asks_for_graphs(spec.engine_args[name]):
+                raise ProbeError(
+                    "E306",
+                    f"{name}={spec.engine_args[name]!r}: replayed graphs call no layer hooks",
+                    "drop the argument, or use --mechanism native, which survives graphs",
+                )
+    for name in SPREADING_ARGUMENTS:
+        if int(arguments.get(name) or 1) > 1:
+            raise ProbeError(
+                "E306", f"{name}={arguments[name]}: no rank holds every row of a pass", "use tp_size"
+            )
+    if arguments.get("speculative_algorithm") and not arguments.get("enable_return_aux_hidden_states"):
+        raise ProbeError(
+            "E306",
+            "a live draft puts rejected tokens into the passes",
+            "capture the target without speculation",
+        )
+    if os.environ.get("TRITON_INTERPRET") == "1" and arguments["dtype"] == "bfloat16":
+        raise ProbeError(
+            "E306",
+            "bfloat16 under TRITON_INTERPRET gives norms of 1e10 without any error",
+            "use float32 or float16, or attention_backend torch_native",
+        )
+
+
+def child_failed(signum: int, frame: Any) -> None:
+    """SIGQUIT handler while SGLang starts: one of its processes failed. Raises ProbeError E303."""
+    raise ProbeError("E303", "a process of SGLang died while starting", "see the end of engine.log")
+
+
+class _ChildFailed(SystemExit):
+    """Leaves asyncio's loop, which swallows other exceptions from signal callbacks."""
+
+
+def _child_failed_running(original: Any, *args: Any, **kwargs: Any) -> None:
+    raise _ChildFailed(1)
+
+
+class SglangEngine:
+    """One running SGLang engine, its model in another process; rows arrive in the spool."""
+
+    def __init__(self, spec: CaptureSpec, out: Path, engine: Any, arguments: dict[str, Any]) -> None:
+        self.spec, self.out, self.engine, self.arguments = spec, out, engine, arguments
+        self.sent = 0
+
+    def info(self) -> EngineInfo:
+        """What the manifest says; `mode` is "graphs" as soon as any pass could replay one."""
+        facts = load_facts(self.out)
+        return EngineInfo(
+            version=_version("sglang"),
+            architecture=facts["architecture"],
+            num_layers=facts["num_layers"],
+            hidden_size=facts["hidden_size"],
+            dtype=facts["dtype"],
+            settings=self._settings(facts),
+            environment={name: version for name in DISTRIBUTIONS if (version := _version(name))},
+            native_labels=self._native_labels(),
+            norm_eps=facts.get("norm_eps"),
+            norm_plus_one=bool(facts.get("norm_plus_one", False)),
+            model_config=facts["model_config"],
+            warnings=tuple(facts.get("warnings", ())),
+        )
+
+    def generate(self, prompts: Sequence[PromptSpec]) -> list[Completion]:
+        """Run `prompts` as one batch. Raises ProbeError with the model process's own reason when it fails."""
+        requests = [sglang_runner.request_id(self.sent + i, p.id) for i, p in enumerate(prompts)]
+        self.sent += len(prompts)
+        logprobs = "prompt_logprobs" in self.spec.sites
+        with _failures(self.out):
+            answers = self.engine.generate(
+                input_ids=[list(p.token_ids) for p in prompts],
+                rid=requests,
+                # SGLang's prefill always samples one token; without --generate it is dropped.
+                sampling_params={
+                    "temperature": 0,
+                    "ignore_eos": True,
+                    "max_new_tokens": max(self.spec.generate, 1),
+                },
+                return_logprob=logprobs,
+                logprob_start_len=0 if logprobs else -1,
+                top_logprobs_num=TOP_LOGPROBS if logprobs else 0,
+            )
+        return [self._completion(p, r, a) for p, r, a in zip(prompts, requests, answers, strict=True)]
+
+    def close(self) -> None:
+        """Stop SGLang and wait for its processes."""
+        self.engine.shutdown()
+
+    def _completion(self, prompt: PromptSpec, request: str, answer: dict[str, Any]) -> Completion:
+        meta = answer["meta_info"]
+        chosen = (meta.get("input_token_logprobs") or [])[1:]  # the first token has no prediction
+        top = (meta.get("input_top_logprobs") or [])[1:]
+        return Completion(
+            prompt=prompt.id,
+            request=request,
+            generated=tuple(answer["output_ids"][: self.spec.generate]),
+            cached_tokens=int(meta.get("cached_tokens") or 0),
+            logprob_ids=tuple(
+                (int(c[1]), *(int(t[1]) for t in row)) for c, row in zip(chosen, top, strict=True)
+            ),
+            logprobs=tuple(
+                (float(c[0]), *(float(t[0]) for t in row)) for c, row in zip(chosen, top, strict=True)
+            ),
+        )
+
+    def _settings(self, facts: dict[str, Any]) -> dict[str, Any]:
+        resolved = self.engine.server_args.resolved_dict()
+        chunk = int(resolved.get("chunked_prefill_size") or -1)
+        return {
+            "mode": "compiled" if resolved.get("enable_torch_compile") else facts["mode"],
+            "graph_runners": facts.get("graph_runners", []),
+            "native_layers_to_capture": facts.get("layers_to_capture", []),
+            "tp": int(resolved.get("tp_size") or 1),
+            "pp": int(resolved.get("pp_size") or 1),
+            "attention_backend": facts.get("attention_backend") or resolved.get("attention_backend"),
+            "decode_attention_backend": facts.get("decode_attention_backend", ""),
+            "chunked_prefill": chunk > 0,
+            "chunked_prefill_size": chunk,
+            "prefix_cache": not resolved.get("disable_radix_cache"),
+            "overlap_schedule": not resolved.get("disable_overlap_schedule"),
+            "quantization": resolved.get("quantization") or "",
+            "kv_cache_dtype": facts.get("kv_cache_dtype") or str(resolved.get("kv_cache_dtype")),
+            "max_running_requests": resolved.get("max_running_requests"),
+            "not_applied": {
+                name: {"asked": asked, "applied": resolved[name]}
+                for name, asked in self.spec.engine_args.items()
+                if name in resolved and resolved[name] != asked
+            },
+        }
+
+    def _native_labels(self) -> dict[str, str]:
+        if self.spec.mechanism not in sglang_runner.NATIVE:
+            return {}
+        ids = ",".join(str(i) for i in self.spec.native_ids)
+        return {
+            Site("slot", slot).key: f"return_aux_hidden_state_layer_ids[{slot}] of {ids}"
+            for slot in range(len(self.spec.native_ids))
+        } or {Site("slot", slot).key: f"EAGLE3 default [{slot}]" for slot in range(3)}
+
+
+@contextlib.contextmanager
+def _failures(out: Path) -> Iterator[None]:
+    """Turn what SGLang raises into a ProbeError with the model process's reason; leave no process behind."""
+    try:
+        yield
+    except (Exception, _ChildFailed) as error:
+        signal.signal(signal.SIGQUIT, signal.SIG_IGN)  # dying children signal more than once
+        reason = _reason(out, error)
+        _abandon()
+        raise reason from error
+
+
+def _reason(out: Path, error: BaseException) -> ProbeError:
+    path = out / FOLDER / sglang_runner.ERROR_FILE
+    if path.exists():
+        left = json.loads(path.read_text())
+        return ProbeError(left["code"], left["message"], left["help"])
+    if isinstance(error, ProbeError):
+        return error
+    if isinstance(error, _ChildFailed):
+        return ProbeError("E303", "a process of SGLang died while running", "see the end of engine.log")
+    if isinstance(error, (ValueError, TypeError)):  # SGLang's own checks of its arguments and requests
+        return ProbeError("E306", f"SGLang refuses: {error}")
+    return ProbeError("E303", f"SGLang failed: {type(error).__name__}: {error}", "see the end of engine.log")
+
+
+def _abandon() -> None:
+    """Kill SGLang's processes and close its sockets: unsent messages would hold this process for ever."""
+    from sglang.srt.utils import kill_process_tree
+
+    kill_process_tree(os.getpid(), include_parent=False)
+    if zmq := sys.modules.get("zmq"):
+        for context in [o for o in gc.get_objects() if issubclass(type(o), zmq.Context)]:
+            context.destroy(linger=0)
+
+
+def _write_started(out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    started = {
+        "pid": os.getpid(),
+        "time": time.time(),
+        "versions": {"hsprobe": __version__, "sglang": _version("sglang"), "torch": str(torch.__version__)},
+    }
+    temporary = out / f"probe.started.{os.getpid()}"
+    temporary.write_text(json.dumps(started))
+    os.replace(temporary, out / "probe.started")
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
