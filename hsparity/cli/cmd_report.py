@@ -1,0 +1,86 @@
+"""hsparity report: render a saved result again, without captures and without torch."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import HsparityError
+from .grouped import GroupedCommand, grouped_option
+from .output import console_options, open_outputs, write_reports
+
+if TYPE_CHECKING:
+    from ..model import Comparison
+
+REPORTS, OUTPUT = "Reports", "Output"
+_HELP = "make it with hsparity compare REF CAND --json result.json"
+
+
+@click.command(cls=GroupedCommand)
+@click.argument("result")
+@grouped_option(REPORTS, "--html", metavar="FILE", help="Write a one-file HTML report.")
+@grouped_option(
+    REPORTS, "--json", "json_", metavar="FILE", help="Write the result again; '-' for standard output."
+)
+@grouped_option(REPORTS, "--markdown", metavar="FILE", help="Write a summary to paste into an issue.")
+@grouped_option(OUTPUT, "-q", "--quiet", is_flag=True, help="Print the verdict line only.")
+@grouped_option(OUTPUT, "-v", "--verbose", is_flag=True, help="Show every layer.")
+@grouped_option(
+    OUTPUT,
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    help="NO_COLOR is honoured too.  [default: auto]",
+)
+def report(  # noqa: PLR0917 (click calls it by name)
+    result: str,
+    html: str | None,
+    json_: str | None,
+    markdown: str | None,
+    quiet: bool,
+    verbose: bool,
+    color: str,
+) -> int:
+    """Show a saved comparison again.
+
+    RESULT is a file that hsparity compare --json wrote; '-' reads standard input. Needs
+    neither the captures nor torch. Exits 0 whatever the verdict was.
+
+    \b
+    Examples:
+      hsparity report result.json
+      hsparity report result.json --html report.html --markdown issue.md
+    """
+    outputs = open_outputs(html=html, json=json_, markdown=markdown)
+    write_reports(_read(result), outputs, console_options(color, quiet=quiet, verbose=verbose))
+    return 0
+
+
+def _read(path: str) -> Comparison:
+    """The result in a file. Raises E213 for anything else."""
+    from ..model import from_json
+    from ..report.validate import validate
+
+    name = "standard input" if path == "-" else path
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise HsparityError("E213", f"cannot read {name}", (str(reason),), _HELP) from error
+    try:
+        comparison = from_json(text)
+        validate(comparison)
+    # A file of another shape fails wherever its first odd value is met; to its owner each is the same.
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise HsparityError("E213", f"{name} is not a comparison result", (_reason(error),), _HELP) from error
+    return comparison
+
+
+def _reason(error: Exception) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+
+
+COMMAND = report

@@ -1,0 +1,16 @@
+"""Texts for codes that are no findings: errors and exit codes. A finding's text is its cause's docstring."""
+
+from __future__ import annotations
+
+from .captures import TEXTS as CAPTURES
+from .engines import TEXTS as ENGINES
+from .entry import Entry
+from .exits import TEXTS as EXITS
+from .usage import TEXTS as USAGE
+
+__all__ = ["Entry", "texts"]
+
+
+def texts() -> dict[str, Entry]:
+    """Every entry by code, in code order. Exit codes are called "exit 0" and so on."""
+    return {entry.code: entry for entry in (*USAGE, *CAPTURES, *ENGINES, *EXITS)}

@@ -1,0 +1,119 @@
+"""E2xx: captures and results on disk. These exit 2."""
+
+from __future__ import annotations
+
+from .entry import entry
+
+TEXTS = (
+    entry(
+        "E201",
+        "unknown-schema",
+        "The capture was written in a format this version of hsparity does not read.",
+        "Another major version of the format, hsparity.capture/N, or a manifest that names no format.",
+        "Install the version of hsparity that the message names, or capture again.",
+    ),
+    entry(
+        "E202",
+        "not-a-capture",
+        "The path does not exist, or holds neither manifest.json nor plain.json.",
+        "Often the folder above the capture, or a path from another machine.",
+        "Name the folder that holds manifest.json. Data that no probe of hsparity wrote goes in the plain "
+        "form: see docs/formats.md.",
+    ),
+    entry(
+        "E203",
+        "no-shared-tokens",
+        "No prompt has the same token ids on both sides, so there is nothing to compare.",
+        "Different prompts, or different tokenisation: a BOS token on one side only, a chat template "
+        "applied twice or not at all.",
+        "Capture both sides from the same token ids: give --prompts a file with token_ids. The message "
+        "lines up the first ids of both sides. "
+        "Sides that share some tokens are compared, and the difference is finding HS401.",
+    ),
+    entry(
+        "E204",
+        "resume-refused",
+        "The capture folder was begun with another request, so it cannot be continued with this one.",
+        "Resume would mix rows that were captured under different settings. The request's digest guards "
+        "against that.",
+        "Capture into another folder with -o, or remove this one.",
+    ),
+    entry(
+        "E205",
+        "not-enough-disk",
+        "The capture does not fit on the disk, or the disk filled up while it was written.",
+        "A row costs hidden size x bytes of the dtype, for every boundary: all 62 boundaries of a model "
+        "with H = 7168 are 0.89 MB a token.",
+        "Ask for fewer boundaries or prompts, or name a folder on a larger disk. After a full disk, free "
+        "some and type the same command: "
+        "finished prompts are kept.",
+    ),
+    entry(
+        "E206",
+        "damaged-shard",
+        "A shard is shorter than it should be, its sha256 is not the one in the manifest, or a tensor is "
+        "missing.",
+        "An interrupted copy, a disk error, or a file that was changed after the capture.",
+        "Copy the folder again (rsync --checksum), or capture again. hsparity does not compare damaged data.",
+    ),
+    entry(
+        "E207",
+        "capture-incomplete",
+        "The folder has no manifest.json: the capture never finished.",
+        "The engine was stopped, or is still running. The manifest is written last, so its absence is the "
+        "sign.",
+        "Type the same `hsparity capture` command again: prompts in the journal are kept and the rest is "
+        "captured.",
+    ),
+    entry(
+        "E208",
+        "different-models",
+        "The two captures come from models of different shape: layer count or hidden size differ.",
+        "Often two checkpoints of one family, or the draft in place of the target.",
+        "Capture the same checkpoint on both sides. Equal shapes with different weights are compared, and "
+        "the difference is finding HS402.",
+    ),
+    entry(
+        "E209",
+        "bad-plain-folder",
+        "A folder in the plain form does not hold what plain.json promises.",
+        "A tensor has another shape or dtype, a slot is missing, or positions do not match the rows.",
+        "The message says what was expected and what was found. docs/formats.md describes the form, with "
+        "an example.",
+    ),
+    entry(
+        "E210",
+        "layers-not-captured",
+        "None of the requested layers is in the captures.",
+        "The captures hold other boundaries than were asked for. Mind the two numberings: layer N is "
+        "boundary N+1.",
+        "Ask for boundaries that are there (the message lists them), or capture again with the same "
+        "--layers.",
+    ),
+    entry(
+        "E211",
+        "floor-unusable",
+        "A capture given with --floor cannot serve as the yardstick for this pair.",
+        "It comes from another model, holds other tokens or boundaries, or is neither an fp32 or bf16 "
+        "capture by Transformers nor a repeat of one side.",
+        "Capture the floor with the same prompts:\n\n"
+        "    hsparity capture hf --dtype float32  ... -o captures/hf-fp32\n"
+        "    hsparity capture hf --dtype bfloat16 ... -o captures/hf-bf16",
+    ),
+    entry(
+        "E212",
+        "nothing-comparable",
+        "Tokens are shared, but no row or site is held by both sides.",
+        "A prefix cache or chunked prefill left rows out on one side, --tokens chose rows that only one "
+        "side has, or the sites do not overlap.",
+        "Capture both sides with the same prompts, the same --generate and the same --layers; turn prefix "
+        "caching off.",
+    ),
+    entry(
+        "E213",
+        "not-a-comparison-result",
+        "The file given to `hsparity report` is not a result that `hsparity compare --json` wrote.",
+        "It is another JSON file, a cut-off one, or a result of another major version.",
+        "Make it with `hsparity compare REF CAND --json result.json`.",
+    ),
+)

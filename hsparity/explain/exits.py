@@ -1,0 +1,39 @@
+"""Exit codes. Anything but 0 and 1 says nothing about parity."""
+
+from __future__ import annotations
+
+from .entry import Entry
+
+TEXTS = (
+    Entry(
+        "exit 0",
+        "parity",
+        "Every compared layer lies within the floor. --exit-zero gives 0 for a divergence too.",
+    ),
+    Entry(
+        "exit 1",
+        "diverged",
+        "At least one requested layer lies outside the floor, or a structural finding is proved by its "
+        "margin. "
+        "An offset that aligns perfectly is still a divergence: the verdict is on what was claimed.",
+    ),
+    Entry(
+        "exit 2",
+        "usage",
+        "The command line, the config, a capture or a result is wrong (E1xx, E2xx). Nothing was judged.",
+    ),
+    Entry(
+        "exit 3",
+        "inconclusive",
+        "Nothing could be compared, or nothing says what is noise. The report names what is missing and "
+        "the command that would settle it.",
+    ),
+    Entry("exit 4", "engine", "An engine failed while capturing, or cannot do what was asked (E3xx)."),
+    Entry("exit 70", "bug", "A bug in hsparity, not a divergence. Please report it with the traceback."),
+    Entry(
+        "exit 130",
+        "interrupted",
+        "Stopped with Ctrl-C. A capture goes on where it stopped when the same command is typed.",
+    ),
+    Entry("exit 141", "closed-pipe", "The reader of the output went away (`hsparity compare ... | head`)."),
+)

@@ -1,0 +1,182 @@
+"""Captions and paragraphs of the HTML page. A caption states what a figure shows, not what it is."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..model import Comparison, TokenMap, Verdict
+from . import spelling as sp
+from . import view
+
+
+def title(comparison: Comparison) -> str:
+    c = comparison
+    model = sp.clean(c.ref.model).rstrip("/").rsplit("/", 1)[-1]
+    asked = c.request.spelled.removeprefix("--").replace(",", ", ")
+    return (
+        f"{c.verdict.value.capitalize()}: {sp.clean(c.ref.engine)} → {sp.clean(c.cand.engine)}, {model}, "
+        f"{asked}"
+    )
+
+
+def statement(comparison: Comparison) -> str:
+    """The h1 after its verdict word: the leading cause where there is one, else the headline."""
+    lead = view.leading(comparison)
+    if lead is not None and comparison.verdict is Verdict.DIVERGED:
+        return _sentence(lead.headline)
+    return _sentence(view.verdict_line(comparison))
+
+
+def subtitle(comparison: Comparison) -> str:
+    ref, cand = comparison.ref, comparison.cand
+    (ref_engine, ref_dtype, _), (cand_engine, cand_dtype, _) = view.side_facts(ref), view.side_facts(cand)
+    dtypes = ref_dtype if ref_dtype == cand_dtype else f"{ref_dtype} against {cand_dtype}"
+    model = sp.clean(ref.model).rstrip("/").rsplit("/", 1)[-1]
+    return (
+        f"{ref_engine} (reference) against {cand_engine} (candidate), {model}, {dtypes}, "
+        f"{view.compared_words(comparison)}, {sp.count(ref.num_layers, 'layer')}"
+    )
+
+
+def summary(comparison: Comparison) -> list[str]:
+    """Below the h1: what the h1 left unsaid."""
+    out = []
+    lead = view.leading(comparison)
+    headline = _sentence(view.verdict_line(comparison))
+    if headline != statement(comparison):
+        out.append(headline)
+    if lead is not None:
+        name = f"{sp.clean(lead.code)} {sp.clean(lead.name)}"
+        if _sentence(lead.headline) != statement(comparison) and not view.repeats_headline(comparison, lead):
+            out.append(f"{name}: {sp.clean(lead.headline)}")
+        if lead.explained is not None:
+            out.append(f"Undoing {name} removes {sp.percent(lead.explained)} of the excess.")
+    if comparison.verdict is Verdict.PARITY:
+        out.append(f"Compared: {view.requested_words(comparison)}. Floor: {view.floor_line(comparison)}.")
+    return out
+
+
+def error_caption(comparison: Comparison) -> str:
+    """From the data: how far the requested sites stand from the floor, and where the shift brings them."""
+    ratios = [r for d in view.requested(comparison) if not math.isnan(r := view.worst_ratio(d))]
+    if not ratios:
+        return "Median relative L2 over tokens. There is no floor to measure it against."
+    low, high = sp.ratio(min(ratios)), sp.ratio(max(ratios))
+    span = f"{low}" if low == high else f"{low} to {high}"
+    words = f"Requested sites stand at {span} times the floor; the limit is {_limit(comparison)}."
+    offset = view.shift(comparison)
+    return (
+        words if offset is None else f"{words} Shifted by {offset:+d}, the same data fall to the dashed line."
+    )
+
+
+def ratio_caption(comparison: Comparison) -> str:
+    beyond = {}
+    for of in ("ref", "cand", "pair"):
+        judged = [r for d in comparison.deltas if (r := view.ratio_of(d, of)) is not None]
+        if judged:
+            beyond[of] = (sum(r.median > r.limit for r in judged), len(judged))
+    names = {"ref": "the reference", "cand": "the candidate", "pair": "the pair"}
+    parts = [f"{names[of]} is beyond the limit at {n} of {total} sites" for of, (n, total) in beyond.items()]
+    return ("Each error over the floor: " + ", ".join(parts) + ".") if parts else ""
+
+
+def token_caption(comparison: Comparison, tokens: TokenMap) -> str:
+    low = view.map_limit(comparison)
+    over = (
+        "the floor's median"
+        if tokens.relative_to == "floor"
+        else "the storage half-ulp, as there is no floor"
+    )
+    times = f"{sp.ratio(10**low)} times " if low else ""
+    signal = "" if comparison.verdict is Verdict.PARITY else ", so every mark is signal"
+    words = [f"Blank means within {times}{over}{signal}."]
+    lead = view.leading(comparison)
+    if tokens.undone_kc is not None and lead is not None:
+        left = _columns_beyond(tokens.undone_kc, low)
+        what = (
+            "one column is left" if left == 1 else f"{left:,} columns are left" if left else "nothing is left"
+        )
+        words.append(f"Top: as claimed. Bottom: with {sp.clean(lead.code)} undone, {what}.")
+    else:
+        n = _columns_beyond(tokens.excess_kc, low)
+        columns = sp.count(tokens.excess_kc.shape[1], "column")
+        words.append(f"{n:,} of {columns} {'has' if n == 1 else 'have'} a mark.")
+        if n and comparison.verdict is Verdict.PARITY:
+            words.append("Single tokens stand out in the floor as well; their number is within its own.")
+    if tokens.column_tokens > 1:
+        words.append(f"Each column is the largest of {tokens.column_tokens} tokens.")
+    return " ".join(words)
+
+
+def pair_caption(comparison: Comparison) -> str:
+    a, claimed = comparison.alignment, comparison.request.offset
+    if not a.offset_testable or a.offset is None:
+        return (
+            "Error of every pairing that was captured. One side holds no neighbours, so an offset is not "
+            "testable."
+        )
+    rows = sp.count(min(len(a.ref_boundaries), len(a.cand_boundaries)), "row")
+    if a.offset == claimed:
+        return (
+            f"Error of every pairing. The best matches lie on the claimed pairing on {a.rows_agreeing} of "
+            f"{rows}."
+        )
+    steps = sp.count(abs(a.offset - claimed), "step")
+    return (
+        f"Error of every pairing. The best matches lie {steps} beside the claimed pairing on "
+        f"{a.rows_agreeing} of {rows}."
+    )
+
+
+def method(comparison: Comparison) -> str:
+    """One paragraph that names the floor."""
+    c, floor = comparison, comparison.floor
+    common = (
+        "Every figure is a median or quantile over tokens; nothing is a mean over the tensor. Differences "
+        "are taken in fp32 and summed in fp64; "
+        "rel-L2 is the norm of the difference over the norm of the reference. Massive channels (the top 1 "
+        "% by RMS) and sink tokens "
+        "(ten times the median norm) are also measured apart. Boundary r is the residual stream after r "
+        "decoder layers; layer N is boundary N+1."
+    )
+    by_kind = {
+        "bf16-reference": (
+            f"The floor is what bf16 arithmetic alone costs: {sp.clean(floor.source)}. e0 is the error of "
+            "bf16 to fp32 at each boundary. Each side is "
+            "judged by its own error to fp32 over e0, the pair by its error over √2 e0, as "
+            f"distributions; the limit is {_limit(c)}, and intervals are 95 %."
+        ),
+        "repeat": (
+            f"The floor is {sp.clean(floor.source)}. Repeats of one engine can show parity; they cannot "
+            "accuse another engine, whose kernels round elsewhere."
+        ),
+        "bit-equal": f"The floor is bit equality: {sp.clean(floor.source)}.",
+        "tolerance": (
+            f"There is no floor; every token was held to the tolerance given, rel-L2 {sp.error(floor.limit)}."
+        ),
+        "none": (
+            "There is no floor, so a difference cannot be told from noise; only findings proved by their "
+            "margin decide."
+        ),
+    }
+    return (
+        f"{by_kind.get(floor.kind, sp.clean(floor.source))} No floor is taken below "
+        f"{sp.error(floor.resolution)}, half a unit in the last place of the storage dtype. {common}"
+    )
+
+
+def _sentence(text: str) -> str:
+    """Foreign text with a capital first and a full stop last."""
+    text = sp.clean(text).strip()
+    return text[:1].upper() + text[1:] + ("" if text[-1:] in ".!?" else ".")
+
+
+def _limit(comparison: Comparison) -> str:
+    return sp.ratio(comparison.floor.limit)
+
+
+def _columns_beyond(excess_kc: np.ndarray, low: float) -> int:
+    return int((excess_kc > low).any(axis=0).sum())

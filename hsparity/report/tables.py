@@ -1,0 +1,347 @@
+"""The HTML page's tables, as plain records the template prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..model import Comparison, Quantiles, Ratio, Side, SiteDelta, SlotMatch, TokenMap, Verdict
+from . import spelling as sp
+from . import view
+from .delta_columns import SIDES, slot_name
+
+TONES = {
+    Verdict.PARITY: ("good", "✓"),
+    Verdict.DIVERGED: ("bad", "✗"),
+    Verdict.INCONCLUSIVE: ("warn", "?"),
+    Verdict.MISSING: ("warn", "–"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """`cls` "o" columns are left out on narrow pages."""
+
+    text: str
+    cls: str = ""
+    aside: str = ""
+    icon: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HtmlTable:
+    caption: str
+    heads: tuple[Cell, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    over: tuple[tuple[str, int], ...] = ()
+
+
+def verdict_cell(verdict: Verdict) -> Cell:
+    tone, icon = TONES[verdict]
+    return Cell(verdict.value, f"l {tone}", icon=icon)
+
+
+def requested_table(comparison: Comparison, rows: Sequence[SiteDelta]) -> HtmlTable:
+    """The sites that decide the verdict."""
+    judged = [of for of in SIDES if any(view.ratio_of(d, of) for d in rows)]
+    offset = view.shift(comparison)
+    floor = any(d.floor for d in rows)
+    other = any(d.cand != d.ref for d in rows)
+    heads = [Cell("layer"), Cell("boundary")]
+    heads += [Cell("cand")] if other else []
+    heads += [Cell("rel-L2")]
+    heads += [Cell("floor", "o", aside="p99")] if floor else []
+    before = len(heads)
+    heads += [Cell(of, "" if of == "cand" or len(judged) == 1 else "o") for of in judged]
+    heads += [Cell("cosine", "o")]
+    heads += [Cell(f"rel-L2 at {offset:+d}", "o")] if offset is not None else []
+    heads += [Cell("verdict", "l")]
+    body = []
+    for d in rows:
+        layer, boundary = view.place(d.ref)
+        cells = [Cell(layer), Cell(boundary)]
+        cells += (
+            [Cell(sp.clean(d.cand) if view.boundary_of(d.cand) is None else view.place(d.cand)[1])]
+            if other
+            else []
+        )
+        cells += [Cell(sp.error(view.rel_l2(d).p50))]
+        cells += [Cell(_p50(d.floor), "o", aside=_p99(d.floor))] if floor else []
+        cells += [
+            _ratio_cell(view.ratio_of(d, of), "" if of == "cand" or len(judged) == 1 else "o")
+            for of in judged
+        ]
+        cells += [Cell(sp.cosine(d.metrics.get("cosine", view.NOTHING).p50), "o")]
+        if offset is not None:
+            cells.append(_shifted_cell(comparison, d))
+        cells += [verdict_cell(d.verdict)]
+        body.append(tuple(cells))
+    over = (
+        (("", before), (f"× {_yardstick(comparison)}", len(judged)), ("", len(heads) - before - len(judged)))
+        if judged
+        else ()
+    )
+    caption = (
+        "Median over tokens. Layer N is the output of decoder layer N: boundary N+1, the residual stream "
+        "after N+1 layers. "
+        f"Floor: {view.floor_line(comparison)}."
+    )
+    return HtmlTable(caption, tuple(heads), tuple(body), over)
+
+
+def sites_table(comparison: Comparison) -> HtmlTable:
+    """Every compared site with every figure."""
+    names = (
+        "layer,boundary,tokens,rel-L2,p95,p99,worst,floor p50,floor p99,ref ×,cand ×,pair "
+        "×,beyond,cosine,norm ratio,max abs,bit-equal,not finite,verdict,because"
+    )
+    rows = []
+    for d in comparison.deltas:
+        layer, boundary = view.place(d.ref)
+        error, cosine = view.rel_l2(d), d.metrics.get("cosine", view.NOTHING)
+        norm, peak = d.metrics.get("norm_ratio", view.NOTHING), d.metrics.get("max_abs", view.NOTHING)
+        beyond = str(max(r.beyond for r in d.ratios)) if d.ratios else "-"
+        texts = [
+            layer,
+            boundary,
+            f"{d.tokens:,}",
+            *(sp.error(v) for v in (error.p50, error.p95, error.p99, error.worst)),
+        ]
+        texts += [
+            _p50(d.floor),
+            _p99(d.floor),
+            *(_median(view.ratio_of(d, of)) for of in SIDES),
+            beyond,
+            sp.cosine(cosine.p50),
+        ]
+        texts += [sp.ratio(norm.p50), sp.error(peak.worst), f"{d.bit_equal:,}", f"{sum(d.nonfinite):,}"]
+        rows.append((*(Cell(t) for t in texts), verdict_cell(d.verdict), Cell(sp.clean(d.reason), "why")))
+    return HtmlTable(
+        "Medians over tokens, unless a column says otherwise.", _heads(names, left=2), tuple(rows)
+    )
+
+
+def apart_table(rows: Sequence[SiteDelta]) -> HtmlTable | None:
+    """Massive channels, sink tokens and the rest, where they tell different stories."""
+    shown = [d for d in rows if d.tokens and view.apart(d)][:16]
+    if not shown:
+        return None
+    body = []
+    for d in shown:
+        texts = [
+            *view.place(d.ref),
+            str(len(d.massive_channels)),
+            _p50(d.massive_rel_l2),
+            str(d.sink_tokens),
+            _p50(d.sink_rel_l2),
+        ]
+        body.append(
+            tuple(Cell(t) for t in [*texts, _p50(d.rest.get("rel_l2")), sp.error(view.rel_l2(d).p50)])
+        )
+    caption = (
+        "Median rel-L2 within each part. A few channels or one token can carry the norm, and hide or fake "
+        "a difference."
+    )
+    return HtmlTable(
+        caption,
+        _heads("layer,boundary,massive channels,in them,sink tokens,on them,the rest,all"),
+        tuple(body),
+    )
+
+
+def token_table(tokens: TokenMap, low: float) -> HtmlTable:
+    """Per boundary: how many columns of the map carry a mark, and the largest."""
+    undone = tokens.undone_kc
+    heads = "layer,boundary,columns beyond,largest ×,at" + (
+        "" if undone is None else ",undone: columns beyond,largest ×,at"
+    )
+    rows = []
+    for i, boundary in enumerate(tokens.boundaries):
+        cells = list(view.place(f"boundary.{boundary:03d}"))
+        for values in (tokens.excess_kc, undone):
+            if values is not None:
+                cells += _map_row(tokens, values[i], low)
+        rows.append(tuple(Cell(c) for c in cells))
+    return HtmlTable(
+        f"Error over the {'floor' if tokens.relative_to == 'floor' else 'storage half-ulp'}.",
+        _heads(heads),
+        tuple(rows),
+    )
+
+
+def pair_table(comparison: Comparison) -> HtmlTable:
+    """Per reference boundary: the candidate boundary that fits best, and the next."""
+    a, rows = comparison.alignment, []
+    for i, boundary in enumerate(a.ref_boundaries):
+        errors = np.where(np.isnan(a.pair_error_kk[i]), np.inf, a.pair_error_kk[i])
+        order = np.argsort(errors, kind="stable")
+        cells = list(view.place(f"boundary.{boundary:03d}"))
+        for j in order[:2]:
+            cells += [str(a.cand_boundaries[j]), sp.error(float(errors[j]))]
+        rows.append(tuple(Cell(c) for c in [*cells, *["-"] * (6 - len(cells))]))
+    return HtmlTable(
+        "Boundaries of the candidate, by median rel-L2.",
+        _heads("layer,boundary,best,rel-L2,next,rel-L2"),
+        tuple(rows),
+    )
+
+
+def slots_table(slots: Sequence[SlotMatch]) -> HtmlTable:
+    """Where each slot lies among the reference's boundaries."""
+    rows: list[tuple[Cell, ...]] = []
+    for s in slots:
+        claimed = "-" if s.claimed is None else str(s.claimed)
+        moved = s.claimed is not None and s.claimed != s.best
+        tone = "" if s.claimed is None else "bad" if moved else "good"
+        word, icon = ("proved", "✓") if s.proved else ("not proved", "?")
+        rows.append(
+            (
+                Cell(slot_name(s)),
+                Cell(sp.clean(s.native_label) or "-", "l o"),
+                Cell(claimed),
+                Cell(str(s.best), tone, icon="" if not tone else "✗" if moved else "✓"),
+                Cell(sp.error(s.error)),
+                Cell(f"{s.runner_up} at {sp.error(s.runner_up_error)}", "o"),
+                Cell(f"{s.margin:.1f}" if math.isfinite(s.margin) else "-", "o"),
+                Cell(word, "l", icon=icon),
+            )
+        )
+    heads: tuple[Cell, ...] = (
+        Cell("slot"),
+        Cell("label", "l o"),
+        Cell("claimed"),
+        Cell("lies at"),
+        Cell("rel-L2"),
+        Cell("next best", "o"),
+        Cell("margin", "o"),
+        Cell("", "l"),
+    )
+    caption = (
+        "Boundaries, found from the data. The margin is in powers of ten between the best and the next "
+        "best; 1 or more is plain."
+    )
+    if all(s.claimed is None for s in slots):
+        heads, rows = (*heads[:2], *heads[3:]), [(*r[:2], *r[3:]) for r in rows]
+    return HtmlTable(caption, heads, tuple(rows))
+
+
+def compared_table(comparison: Comparison) -> HtmlTable:
+    """Both sides' settings lined up; what differs is marked."""
+    ref, cand = _facts(comparison.ref), _facts(comparison.cand)
+    return _lined_up(
+        "Rows that differ are marked ≠.",
+        [(k, ref.get(k, "-"), cand.get(k, "-")) for k in dict.fromkeys([*ref, *cand])],
+    )
+
+
+def environments_table(comparison: Comparison) -> HtmlTable:
+    """Environments of both sides, and the captures that made the floor."""
+    ref, cand = comparison.ref.environment, comparison.cand.environment
+    rows = [(k, ref.get(k, "-"), cand.get(k, "-")) for k in sorted({*ref, *cand})]
+    labels = (comparison.ref.native_labels, comparison.cand.native_labels)
+    rows += [
+        (f"label of {k}", labels[0].get(k, "-"), labels[1].get(k, "-"))
+        for k in sorted({*labels[0], *labels[1]})
+    ]
+    table = _lined_up("Rows that differ are marked ≠.", rows)
+    others = []
+    for s in comparison.others:
+        facts = (
+            f"{s.engine} {s.version}, {s.dtype}, {sp.count(s.prompts, 'prompt')}, "
+            f"{sp.count(s.tokens, 'token')}"
+        )
+        others.append((Cell(sp.clean(s.role), "l"), Cell(sp.clean(s.path), "l"), Cell(sp.clean(facts), "l")))
+    return HtmlTable(table.caption, table.heads, (*table.rows, *others))
+
+
+def _facts(side: Side) -> dict[str, str]:
+    boundaries = tuple(b for s in side.sites if (b := view.boundary_of(s)) is not None)
+    rest = [s for s in side.sites if view.boundary_of(s) is None]
+    sites = ", ".join(
+        p for p in (f"boundaries {sp.numbers(boundaries)}" if boundaries else "", *rest[:12]) if p
+    )
+    facts = {
+        "capture": side.path,
+        "engine": f"{side.engine} {side.version}",
+        "model": side.model,
+        "architecture": f"{side.architecture}, {side.num_layers} layers, hidden {side.hidden_size}",
+        "weights": f"sha256 {side.weights_sha256[:12]}…" if side.weights_sha256 else "not hashed",
+        "dtype": side.dtype,
+        "prompts and rows": (
+            f"{sp.count(side.prompts, 'prompt')}, {sp.count(side.tokens, 'token')}, "
+            f"{sp.count(side.rows, 'row')}"
+        ),
+        "sites": sites + (f" and {len(rest) - 12} more" if len(rest) > 12 else ""),
+        "made": side.created or "-",
+    }
+    return {**facts, **{k: _value(side.settings[k]) for k in sorted(side.settings)}}
+
+
+def _lined_up(caption: str, rows: Sequence[tuple[str, str, str]]) -> HtmlTable:
+    body = []
+    for key, ref, cand in rows:
+        differs = ref != cand and key not in ("capture", "made")
+        body.append(
+            (
+                Cell(sp.clean(key), "l"),
+                Cell(sp.clean(ref), "l"),
+                Cell(sp.clean(cand), "l", icon="≠" if differs else ""),
+            )
+        )
+    return HtmlTable(caption, (Cell("", "l"), Cell("reference", "l"), Cell("candidate", "l")), tuple(body))
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ",".join(str(v) for v in value)
+    return "-" if value is None else str(value)
+
+
+def _map_row(tokens: TokenMap, row: np.ndarray, low: float) -> list[str]:
+    if not np.isfinite(row).any():
+        return ["not compared", "-", "-"]
+    beyond, at = int((row > low).sum()), int(np.nanargmax(row))
+    spans = [(sp.clean(p), at - start) for p, start, stop in tokens.prompts if start <= at < stop]
+    where = f"prompt {spans[0][0]}, token {spans[0][1] * tokens.column_tokens}" if spans else f"column {at}"
+    return [f"{beyond:,}", sp.ratio(10.0 ** min(float(row[at]), 300.0)), where]
+
+
+def _heads(names: str, left: int = 0) -> tuple[Cell, ...]:
+    words = names.split(",")
+    return tuple(Cell(w, "l" if i >= len(words) - left else "") for i, w in enumerate(words))
+
+
+def _ratio_cell(ratio: Ratio | None, cls: str) -> Cell:
+    if ratio is None:
+        return Cell("-", cls)
+    tone = "bad" if ratio.verdict is Verdict.DIVERGED else ""
+    plain = math.isnan(ratio.low) or math.isnan(ratio.high) or ratio.low == ratio.high
+    interval = "" if plain else f"{sp.ratio(ratio.low)}–{sp.ratio(ratio.high)}"
+    return Cell(sp.ratio(ratio.median), f"{cls} {tone}".strip(), aside=interval)
+
+
+def _shifted_cell(comparison: Comparison, delta: SiteDelta) -> Cell:
+    value = view.shifted_error(comparison, delta)
+    inside = delta.floor is not None and value <= delta.floor.p99
+    return Cell(sp.error(value), "o good" if inside else "o", icon="✓" if inside else "")
+
+
+def _yardstick(comparison: Comparison) -> str:
+    return "tolerance" if comparison.floor.kind == "tolerance" else "floor"
+
+
+def _median(ratio: Ratio | None) -> str:
+    return "-" if ratio is None else sp.ratio(ratio.median)
+
+
+def _p50(quantiles: Quantiles | None) -> str:
+    return "-" if quantiles is None else sp.error(quantiles.p50)
+
+
+def _p99(quantiles: Quantiles | None) -> str:
+    return "-" if quantiles is None else sp.error(quantiles.p99)

@@ -1,0 +1,181 @@
+"""The report as one self-contained page: no script needed, no request made, same result same bytes."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from ..model import Comparison, Finding
+from . import sentences, tables, view
+from . import spelling as sp
+from .base import Options
+from .draft_config import draft_ids
+from .maps import pair_figure, token_figure
+from .palette import DARK, LIGHT, PRINT
+from .plots import error_plot, ratio_plot
+
+
+class HtmlReporter:
+    suffix = ".html"
+
+    def render(self, comparison: Comparison, options: Options) -> str:
+        """The page. `options` plays no part: a page is the same wherever it is made."""
+        return _template().render(**_context(comparison)) + "\n"
+
+
+@lru_cache(maxsize=1)
+def _template() -> Template:
+    # select_autoescape() answers False for a name that ends in .j2.
+    environment = Environment(
+        loader=PackageLoader("hsparity.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=False
+    )
+    return environment.get_template("report.html.j2")
+
+
+def style_sheet() -> str:
+    """Both themes, then the rules; print last, so that it wins."""
+    rules = (files("hsparity.report") / "templates" / "report.css").read_text(encoding="utf-8")
+    before, at, printed = rules.partition("@media print{")
+    dark, shown = DARK.css(), "{hide} .light{{display:none}}{hide} .dark{{display:inline}}"
+    return (
+        f":root{{{LIGHT.css()}}}\n:root[data-theme=dark]{{{dark}}}\n"
+        f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}\n"
+        f"{before}{shown.format(hide=':root[data-theme=dark]')}\n"
+        "@media screen and "
+        f"(prefers-color-scheme:dark){{{shown.format(hide=':root:not([data-theme=light])')}}}\n"
+        f"{at}:root,:root[data-theme]{{{PRINT.css()}}}\n{printed}"
+    )
+
+
+def script() -> str:
+    return (files("hsparity.report") / "templates" / "report.js").read_text(encoding="utf-8")
+
+
+def _context(comparison: Comparison) -> dict[str, Any]:
+    c, lead = comparison, view.leading(comparison)
+    shown = view.few(view.requested(c) or c.deltas)
+    hidden = len(view.requested(c) or c.deltas) - len(shown)
+    worst = view.worst_requested(c)
+    return {
+        "title": sentences.title(c),
+        "version": c.hsparity,
+        "css": Markup(style_sheet()),
+        "js": Markup(script()),
+        "verdict": tables.Cell(c.verdict.value.capitalize(), tables.TONES[c.verdict][0]),
+        "statement": sentences.statement(c),
+        "subtitle": sentences.subtitle(c),
+        "summary": sentences.summary(c),
+        "missing": view.missing_reasons(c)[:12],
+        "fix": _fix(lead),
+        "steps": _steps(c),
+        "requested": tables.requested_table(c, shown),
+        "more": f"{hidden} more requested sites are in the table under the next figure." if hidden else "",
+        "worst": "" if worst is None or worst.worst is None else f"W{view.worst_token_words(worst)[1:]}.",
+        "draft": draft_ids(c.request.boundaries, c.ref.num_layers) if c.request.boundaries else (),
+        "draft_caption": f"What to write so that the draft gets {view.requested_words(c)}.",
+        "error_plot": error_plot(c),
+        "error_caption": sentences.error_caption(c),
+        "ratio_plot": ratio_plot(c),
+        "ratio_caption": sentences.ratio_caption(c),
+        "sites": tables.sites_table(c),
+        "apart": tables.apart_table(view.requested(c)),
+        **_maps(c),
+        "slots": tables.slots_table(slots) if (slots := view.native_slots(c)) else None,
+        "causes_caption": (
+            "Each candidate cause is undone on the captured data. The figure is the share of the excess "
+            "over the floor that goes away."
+        )
+        if view.causes(c)
+        else "No cause was found or needed.",
+        "causes": [_cause(f) for f in view.causes(c)],
+        "notes": [
+            {"code": sp.clean(f.code), "name": sp.clean(f.name), "text": view.note_words(f)}
+            for f in view.notes(c)
+        ],
+        "compared": tables.compared_table(c),
+        "environments": tables.environments_table(c),
+        "command": sp.clean(view.command_line(c)),
+        "warnings": view.warnings(c),
+        "method": sentences.method(c),
+    }
+
+
+def _maps(c: Comparison) -> dict[str, Any]:
+    """The two maps with their captions and tables; absent ones are None."""
+    out: dict[str, Any] = dict.fromkeys(
+        ("token_map", "token_caption", "token_table", "data", "pair_map", "pair_caption", "pair_table")
+    )
+    if c.map is not None and c.map.excess_kc.size:
+        caption = sentences.token_caption(c, c.map)
+        figure = token_figure(
+            c.map, c.request.boundaries, f"Excess error, boundary by token. {caption}", view.map_limit(c)
+        )
+        data = Markup(json.dumps(figure.data, sort_keys=True, ensure_ascii=False).replace("<", "\\u003c"))
+        out |= {
+            "token_map": figure,
+            "token_caption": caption,
+            "token_table": tables.token_table(c.map, view.map_limit(c)),
+            "data": data,
+        }
+    caption = sentences.pair_caption(c)
+    pair = pair_figure(c.alignment, c.request.offset, caption)
+    if pair is not None:
+        claimed = (
+            "Dotted: the claimed pairing."
+            if len(c.alignment.cand_boundaries) > 8
+            else "Rings: the claimed pairing."
+        )
+        out |= {
+            "pair_map": {"svg": pair[0], "legend": pair[1], "claimed": claimed},
+            "pair_caption": caption,
+            "pair_table": tables.pair_table(c),
+        }
+    return out
+
+
+def _steps(c: Comparison) -> list[tuple[str, str]]:
+    """(why, commands): neighbours with one purpose share a block."""
+    out: list[tuple[str, str]] = []
+    for command, why in view.next_commands(c):
+        if out and out[-1][0] == why:
+            out[-1] = (why, f"{out[-1][1]}\n{command}")
+        else:
+            out.append((why, command))
+    return [(why[:1].upper() + why[1:], commands) for why, commands in out]
+
+
+def _fix(lead: Finding | None) -> dict[str, Any] | None:
+    if lead is None or not lead.fix:
+        return None
+    engines = sorted((sp.clean(k), sp.clean(v)) for k, v in lead.fix.items() if k != "any")
+    general = sp.clean(lead.fix.get("any", ""))
+    return {"any": general[:1].upper() + general[1:], "engines": engines}
+
+
+def _cause(finding: Finding) -> dict[str, Any]:
+    share = finding.explained or 0.0
+    return {
+        "id": sp.slug(finding.code),
+        "code": sp.clean(finding.code),
+        "name": sp.clean(finding.name),
+        "share": sp.percent(finding.explained),
+        "width": "" if finding.explained is None else f"{100 * min(max(share, 0.0), 1.0):.1f}",
+        "lines": (["Ruled out."] if finding.ruled_out else []) + _lines(finding),
+        "out": finding.ruled_out,
+    }
+
+
+def _lines(finding: Finding) -> list[str]:
+    evidence = [sp.clean(e[:1].upper() + e[1:]) for e in finding.evidence]
+    rival = (
+        f"Next best explanation: {sp.clean(finding.rival)}" if finding.rival and not finding.ruled_out else ""
+    )
+    return [line for line in (sp.clean(finding.headline), *evidence, rival) if line]
+
+
+REPORTER = HtmlReporter()

@@ -1,0 +1,66 @@
+"""Checks a result that came from a file: a renderer may then trust every field."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from ..model import Comparison
+
+
+def validate(comparison: Comparison) -> None:
+    """Raises ValueError naming the first field of another type, or an array that does not fit its axes."""
+    _check(Comparison, comparison, "result")
+    a, m = comparison.alignment, comparison.map
+    _shape("alignment.pair_error_kk", a.pair_error_kk, (len(a.ref_boundaries), len(a.cand_boundaries)))
+    if m is None:
+        return
+    columns = m.excess_kc.shape[-1] if m.excess_kc.ndim == 2 else 0
+    _shape("map.excess_kc", m.excess_kc, (len(m.boundaries), columns))
+    if m.undone_kc is not None:
+        _shape("map.undone_kc", m.undone_kc, m.excess_kc.shape)
+    if m.column_tokens < 1 or any(not 0 <= start < stop <= columns for _, start, stop in m.prompts):
+        raise ValueError("map.prompts do not fit its columns")
+
+
+def _shape(name: str, array: np.ndarray, expected: tuple[int, ...]) -> None:
+    if array.shape != expected or array.dtype.kind != "f":
+        raise ValueError(f"{name} is {array.dtype} {list(array.shape)}, expected float32 {list(expected)}")
+
+
+def _check(kind: Any, value: Any, where: str) -> None:
+    origin, args = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return
+    if origin is np.ndarray:
+        _expect(isinstance(value, np.ndarray), kind, value, where)
+    elif origin is tuple:
+        _expect(isinstance(value, tuple), kind, value, where)
+        kinds = [args[0]] * len(value) if len(args) == 2 and args[1] is Ellipsis else args
+        _expect(len(kinds) == len(value), kind, value, where)
+        for i, (part_kind, part) in enumerate(zip(kinds, value, strict=True)):
+            _check(part_kind, part, f"{where}[{i}]")
+    elif origin is dict:
+        _expect(isinstance(value, dict), kind, value, where)
+        for key, part in value.items():
+            _check(args[1], part, f"{where}.{key}")
+    elif origin is Union or type(kind).__name__ == "UnionType":
+        if value is not None:
+            _check(next(a for a in args if a is not type(None)), value, where)
+    elif is_dataclass(kind):
+        _expect(isinstance(value, kind), kind, value, where)  # type: ignore[arg-type]
+        hints = get_type_hints(kind)
+        for f in fields(kind):
+            _check(hints[f.name], getattr(value, f.name), f"{where}.{f.name}")
+    elif issubclass(kind, Enum):
+        _expect(isinstance(value, kind), kind, value, where)
+    else:
+        _expect(isinstance(value, kind) and (kind is bool or not isinstance(value, bool)), kind, value, where)
+
+
+def _expect(holds: bool, kind: Any, value: Any, where: str) -> None:
+    if not holds:
+        raise ValueError(f"{where} is {type(value).__name__}, expected {getattr(kind, '__name__', kind)}")

@@ -1,0 +1,235 @@
+"""The text report: what it says, and what it never does to a terminal."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from hsparity.model import Comparison, Verdict
+from hsparity.report import Options, reporters
+from hsparity.report.bars import bars, marks
+from hsparity.report.columns import Column, fit, table
+from hsparity.report.draft_config import draft_ids
+from tests.golden.cases import CASES
+from tests.golden.fixtures import comparison
+
+ANSI = re.compile(r"\x1b\[([0-9;]*)m")
+ALL = pytest.mark.parametrize("name", CASES)
+
+
+def text(name: str, **options: object) -> str:
+    return reporters()["terminal"].render(CASES[name](), Options(**options))  # type: ignore[arg-type]
+
+
+@ALL
+@pytest.mark.parametrize("width", [48, 60, 80, 120, 200])
+def test_lines_fit_and_nothing_is_cut(name: str, width: int) -> None:
+    """Columns are dropped and words wrapped; only a command's long word may stand out; no ellipsis."""
+    for line in text(name, width=width).splitlines():
+        long_word = max((cell_len(w) for w in line.split()), default=0)
+        assert cell_len(line) <= width or long_word > width - 10, line
+        assert "…" not in line
+
+
+@ALL
+def test_plain_output_holds_no_control_character(name: str) -> None:
+    """Escapes in a path, a prompt id or a token are spelled out; so are bidirectional overrides."""
+    shown = text(name)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown)
+
+
+@ALL
+def test_color_is_on_verdict_words_only(name: str) -> None:
+    """Without colour the report reads the same."""
+    colored = text(name, color=True)
+    assert ANSI.sub("", colored) == text(name)
+    words = {v.value for v in Verdict} | {v.value.upper() for v in Verdict}
+    assert {m[1] for m in re.finditer(r"\x1b\[3[0-9]m(.*?)\x1b\[0m", colored)} <= words
+    assert len(ANSI.findall(colored)) >= 2
+
+
+@ALL
+def test_ascii_output_is_ascii(name: str) -> None:
+    """An encoding that lacks block characters gets none, and text of a model is escaped."""
+    shown = text(name, unicode=False, width=80)
+    assert shown.isascii()
+    assert all(
+        len(line) <= 80 or " " not in line.strip().removesuffix("\\").strip() for line in shown.splitlines()
+    )
+
+
+@ALL
+def test_quiet_is_one_line(name: str) -> None:
+    """-q prints the verdict line only."""
+    assert text(name, quiet=True).splitlines() == [text(name, quiet=True)]
+    assert text(name, quiet=True).startswith(CASES[name]().verdict.value.upper())
+
+
+@ALL
+def test_both_numberings_and_draft_ids_are_printed(name: str) -> None:
+    """Layers and boundaries differ by one and engines count their own way: a report says all of it."""
+    shown, asked = text(name, width=120), CASES[name]().request
+    assert f"{'boundary' if len(asked.boundaries) == 1 else 'boundaries'} " in shown
+    for engine, _ in draft_ids(asked.boundaries, 61):
+        assert engine in " ".join(shown.split())
+
+
+@ALL
+def test_the_floor_is_named(name: str) -> None:
+    """A ratio never stands without what it was taken over."""
+    c = CASES[name]()
+    shown = " ".join(text(name).split())
+    assert re.search(r"\bfloor:? (none|what bf16|repeats|bit equality|the tolerance)", shown)
+    if c.floor.kind == "bf16-reference" and name != "hostile":
+        assert c.floor.source in shown
+
+
+def test_parity_is_short() -> None:
+    """A healthy pair needs no page."""
+    assert len(text("parity").splitlines()) <= 15
+    assert "rel-L2    floor" not in text("parity")
+    assert "rel-L2    floor" in text("parity", verbose=True)
+
+
+def test_inconclusive_says_what_is_missing_and_how_to_get_it() -> None:
+    """INCONCLUSIVE names the missing floor and the three commands that make and use one."""
+    joined = text("inconclusive").replace(" \\\n", " ")
+    assert "missing   no floor" in joined
+    assert joined.count("hsparity capture hf") == 2
+    assert "--floor captures/hf-fp32 --floor captures/hf-bf16" in " ".join(joined.split())
+
+
+def test_missing_sites_name_the_capture_command() -> None:
+    """A side that lacks requested boundaries gets the command that captures them."""
+    joined = " ".join(text("missing-sites").replace(" \\\n", " ").split())
+    assert "boundary 31 is not in cand" in joined
+    assert "hsparity capture vllm --model models/deepseek-v3-tiny --layers 2,30,58" in joined
+
+
+def test_offset_column_stands_while_an_offset_leads() -> None:
+    """The shifted error is shown beside the claimed one, and only then."""
+    assert "offset +1" in text("offset")
+    assert "3.0e-03  diverged" in text("offset")
+    assert "offset +" not in text("few-tokens")
+
+
+def test_parts_are_shown_apart_when_they_tell_another_story() -> None:
+    """A sink token that carries the norm cannot hide the rest."""
+    assert "massive channels and sink tokens, apart" in text("apart")
+    assert "7.1e-01" in text("apart")
+    assert "massive channels" not in text("offset")
+
+
+def test_numbers_that_are_not_finite_are_counted() -> None:
+    """NaN is never silent."""
+    assert "0 elements in ref, 1,024 in cand" in " ".join(text("nan-rows").split())
+
+
+def test_many_rows_are_summed_up_unless_verbose() -> None:
+    """62 requested boundaries print twelve rows and how many were left out."""
+    assert "50 more rows: -v" in text("pooled")
+    assert len(text("pooled", verbose=True).splitlines()) > 62
+
+
+def test_commands_paste() -> None:
+    """A wrapped command ends its lines in a backslash, so that a shell reads it as one."""
+    joined = text("offset", width=60).replace(" \\\n", " ")
+    assert "hsparity compare captures/hf-bf16 captures/vllm-bf16 --layers 2,30,58 --offset 1" in " ".join(
+        joined.split()
+    )
+
+
+def test_a_result_without_sites_renders() -> None:
+    """Nothing compared is a report too."""
+    empty = comparison(Verdict.INCONCLUSIVE, "Nothing was compared.", [])
+    for name, reporter in reporters().items():
+        assert "Nothing was compared." in reporter.render(empty, Options()), name
+
+
+def test_reporters_are_found_by_file() -> None:
+    """to_NAME.py is reporter NAME."""
+    assert {n: r.suffix for n, r in reporters().items()} == {
+        "html": ".html",
+        "json": ".json",
+        "markdown": ".md",
+        "terminal": ".txt",
+    }
+
+
+def test_columns_are_dropped_by_rank() -> None:
+    """The least important column goes first, and rank 0 stays though it does not fit."""
+    columns = [Column("a", ("1",)), Column("wide", ("22222222",), 2), Column("b", ("3",), 1)]
+    assert [c.head for c in fit(columns, 40)] == ["a", "wide", "b"]
+    assert [c.head for c in fit(columns, 8)] == ["a", "b"]
+    assert [c.head for c in fit(columns, 1)] == ["a"]
+
+
+def test_the_short_form_stands_in_for_the_long_one() -> None:
+    """Of two columns of one name the first that fits is shown."""
+    columns = [Column("r", ("1 (0-2)",), 9, name="r"), Column("r", ("1",), name="r")]
+    assert table(columns, 40)[-1].plain == "1 (0-2)"
+    assert table(columns, 4)[-1].plain == "1"
+
+
+def test_bars_pool_by_maximum() -> None:
+    """One loud boundary among quiet ones stays visible however narrow the terminal."""
+    row, per_bar = bars([0.0] * 50 + [3.0] + [0.0] * 49, 10, True)
+    assert (len(row), per_bar, row.index("█"), row.count("·")) == (10, 10, 5, 9)
+
+
+def test_bars_keep_unknown_apart_from_within() -> None:
+    """A boundary nobody measured is no parity."""
+    assert bars([float("nan"), 0.0, float("inf")], 10, True)[0] == " ·█"
+
+
+@pytest.mark.parametrize(
+    ("positions", "line"),
+    [([(0, "2"), (1, "3"), (9, "61")], "2       61"), ([(3, "3"), (9, "59")], "   3    59"), ([], "")],
+)
+def test_labels_keep_apart(positions: list[tuple[int, str]], line: str) -> None:
+    """A label that would touch its neighbour is left out, one at the edge moves in."""
+    assert marks(positions, 10) == line
+
+
+@pytest.mark.parametrize(
+    ("boundaries", "expected"),
+    [
+        ((3, 31, 59), ("3,31,59", "2,30,58", "3,31,59", "2,30,58")),
+        ((1, 3, 5), ("1,3,5", "0,2,4", "3,5,1 (1 in front is read as 2)", "0,2,4")),
+        ((1,), ("1", "0", "none: 1 in front is read as 2", "0")),
+        (
+            (2, 61),
+            ("2,61", "1,60 (few families reach the last)", "none: boundary 61 is out of reach", "2,61"),
+        ),
+    ],
+)
+def test_draft_ids_follow_each_engine(boundaries: tuple[int, ...], expected: tuple[str, ...]) -> None:
+    """vLLM counts boundaries, SGLang layers, but DeepSeek and gpt-oss by rules of their own."""
+    assert tuple(ids for _, ids in draft_ids(boundaries, 61))[:4] == expected
+
+
+@pytest.mark.parametrize("boundary", range(1, 61))
+def test_deepseek_ids_round_trip(boundary: int) -> None:
+    """Ids written as told are read back as the boundaries that were asked for."""
+    asked = (boundary, 60) if boundary < 60 else (boundary,)
+    written = dict(draft_ids(asked, 61))["SGLang 0.5.13+, DeepSeek and Kimi-K2"].split(" (")[0]
+    if written.startswith("none"):
+        assert asked == (1,)
+        return
+    ids = [int(i) for i in written.split(",")]
+    read = [i + 1 for i in ids] if ids[0] == 1 else ids  # deepseek_v2.py, set_eagle3_layers_to_capture
+    assert sorted(read) == sorted(asked)
+
+
+def test_request_offset_pairs_other_boundaries() -> None:
+    """With --offset the candidate's boundary stands in its own column."""
+    c: Comparison = CASES["offset"]()
+    moved = replace(
+        c,
+        deltas=tuple(replace(d, cand=f"boundary.{int(d.ref[9:]) - 1:03d}") for d in c.deltas if d.requested),
+    )
+    shown = reporters()["terminal"].render(moved, Options(width=120))
+    assert re.search(r"^layer  boundary  cand ", shown, re.M)
