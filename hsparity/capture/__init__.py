@@ -1,0 +1,1 @@
+"""Captures on disk: reading them, making them, and what engines call the layers in them."""

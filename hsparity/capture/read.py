@@ -1,0 +1,187 @@
+"""Open a folder as one side of a comparison: a capture of ours, or one of the formats in `readers/`."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsparity import registry
+from hsparity.capture.shards import HELP, ITEM_BYTES, Span, Tensor, read_header
+from hsparity.capture.source import Source, read_norm, site_order
+from hsparity.capture.verify import Digests
+from hsparity.errors import HsparityError
+from hsprobe.schema import SCHEMA, CaptureManifest, ShardEntry
+
+MANIFEST, JOURNAL, STARTED = "manifest.json", "journal.jsonl", "probe.started"
+ROW_TENSORS = ("token_ids", "positions", "steps")
+
+
+def open_source(path: str | os.PathLike[str], verify: bool = True) -> Source:
+    """A capture of ours, or a folder in another format that `readers/` knows.
+
+    With `verify`, digests are computed from here on in the background; `Source.verify()` waits for them.
+    Raises E201 (schema), E202 (not a capture), E206 (shard missing, truncated or not as recorded), E207 (not
+    finished), E209 (malformed plain folder).
+    """
+    spelled, folder = str(path), Path(path)
+    if (folder / MANIFEST).is_file():
+        return Capture(folder, spelled, verify)
+    for reader in registry.readers().values():
+        if (folder / reader.marker).is_file():
+            return reader.open(folder, spelled)
+    raise _not_a_capture(folder, spelled)
+
+
+class Capture(Source):
+    """A folder in the format hsparity.capture/1."""
+
+    def __init__(self, folder: Path, spelled: str, verify: bool = True) -> None:
+        super().__init__(folder, spelled, _manifest(folder, spelled))
+        self._shards: dict[str, list[ShardEntry]] = {}
+        for entry in self.manifest.shards:
+            self._check_size(entry)
+            self._shards.setdefault(entry.prompt, []).append(entry)
+        self._header = lru_cache(maxsize=1024)(read_header)
+        files = [(folder / entry.path, entry.sha256) for entry in self.manifest.shards]
+        if norm := self.manifest.norm:
+            files.append((folder / norm.file, norm.sha256))
+        self._digests = Digests(files) if verify else None
+        keys = {site for entry in self.manifest.shards for site in entry.sites}
+        self._sites = tuple(sorted(keys, key=site_order))
+
+    def _check_size(self, entry: ShardEntry) -> None:
+        file = self.folder / entry.path
+        try:
+            size = file.stat().st_size
+        except OSError:
+            raise HsparityError("E206", f"shard is missing: {file}", help=HELP) from None
+        if size != entry.bytes:
+            notes = (f"manifest  {entry.bytes} bytes", f"file      {size} bytes")
+            raise HsparityError("E206", f"shard is truncated or damaged: {file}", notes, HELP)
+
+    def sites(self) -> tuple[str, ...]:
+        return self._sites
+
+    def span(self, prompt: str, name: str) -> Span | None:
+        for entry in self._shards.get(prompt, ()):
+            if name in entry.sites or name in ROW_TENSORS:
+                file = self.folder / entry.path
+                tensor = self._header(file).get(name)
+                if tensor is None:
+                    if name in ROW_TENSORS:
+                        continue
+                    raise HsparityError(
+                        "E206", f"{file} has no {name}, which the manifest promises", help=HELP
+                    )
+                return self._checked(file, name, tensor, prompt)
+        return None
+
+    def _checked(self, file: Path, name: str, tensor: Tensor, prompt: str) -> Span:
+        known = self.prompt(prompt)
+        rows = tensor.shape[0] if tensor.shape else 0
+        wanted = known.tokens if name == "token_ids" else known.rows
+        if rows != wanted and not name.startswith("prompt_logprobs"):
+            notes = (f"manifest  {wanted} rows", f"shard     {rows} rows")
+            raise HsparityError("E206", f"{file}: {name} is not what the manifest says", notes, HELP)
+        width = tensor.shape[1] if len(tensor.shape) == 2 else 1
+        return Span(file, tensor.offset, rows, width, tensor.dtype, width * ITEM_BYTES[tensor.dtype])
+
+    def norm(self) -> tuple[NDArray[np.float32], float, bool] | None:
+        info = self.manifest.norm
+        if info is None:
+            return None
+        return read_norm(self.folder / info.file), info.eps, info.plus_one
+
+    def verify(self) -> None:
+        if self._digests is None:
+            self._digests = Digests([(self.folder / e.path, e.sha256) for e in self.manifest.shards])
+        self._digests.join()
+
+    def close(self) -> None:
+        if self._digests:
+            self._digests.close()
+
+
+def _manifest(folder: Path, spelled: str) -> CaptureManifest:
+    file = folder / MANIFEST
+    try:
+        text = file.read_text()
+        manifest = CaptureManifest.from_json(text)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _bad_manifest(file, error) from None
+    name, _, major = manifest.schema.partition("/")
+    if manifest.schema != SCHEMA:
+        newer = name == SCHEMA.partition("/")[0] and major.isdigit()
+        raise HsparityError(
+            "E201",
+            f"{spelled} is written in a schema that this hsparity does not read",
+            (f"found     {manifest.schema}", f"expected  {SCHEMA}"),
+            "install the hsparity that made it (pip install -U hsparity)"
+            if newer
+            else "check what wrote the folder",
+        )
+    if manifest.status != "complete":
+        raise _incomplete(folder, spelled)
+    return manifest
+
+
+def _bad_manifest(file: Path, error: Exception) -> HsparityError:
+    import json
+
+    try:
+        schema = json.loads(file.read_text()).get("schema")
+    except (ValueError, AttributeError):
+        schema = None
+    if isinstance(schema, str) and schema != SCHEMA:
+        notes = (f"found     {schema}", f"expected  {SCHEMA}")
+        message = f"{file.parent} is written in a schema that this hsparity does not read"
+        return HsparityError(
+            "E201", message, notes, "install the hsparity that made it (pip install -U hsparity)"
+        )
+    what = f"missing key {error}" if isinstance(error, KeyError) else str(error)
+    return HsparityError("E202", f"not a capture manifest: {file}", (what,), "capture it again")
+
+
+def _not_a_capture(folder: Path, spelled: str) -> HsparityError:
+    if not folder.exists():
+        near = _near(folder)
+        notes = (f"captures beside it: {', '.join(near)}",) if near else ()
+        return HsparityError(
+            "E202", f"no such folder: {spelled}", notes, "hsparity capture ENGINE -o DIR makes one"
+        )
+    if (folder / JOURNAL).is_file() or (folder / STARTED).is_file():
+        return _incomplete(folder, spelled)
+    if not folder.is_dir():
+        return HsparityError(
+            "E202", f"not a folder: {spelled}", help="give the capture's folder, not a file in it"
+        )
+    inside = sorted(p.parent.name for p in folder.glob(f"*/{MANIFEST}"))
+    notes = (f"it holds captures: {', '.join(inside[:8])}",) if inside else ()
+    formats = ", ".join(["manifest.json", *(r.marker for r in registry.readers().values())])
+    return HsparityError(
+        "E202", f"not a capture: {spelled} has none of {formats}", notes, "name the capture itself"
+    )
+
+
+def _near(folder: Path) -> list[str]:
+    import difflib
+
+    parent = folder.parent
+    names = [p.name for p in parent.iterdir() if (p / MANIFEST).is_file()] if parent.is_dir() else []
+    return difflib.get_close_matches(folder.name, names, 3, 0.4) or sorted(names)[:5]
+
+
+def _incomplete(folder: Path, spelled: str) -> HsparityError:
+    journal = folder / JOURNAL
+    done = journal.read_bytes().count(b"\n") if journal.is_file() else 0
+    return HsparityError(
+        "E207",
+        f"capture is not finished: {spelled}",
+        (f"{done} prompt{'s' * (done != 1)} in its journal, no complete {MANIFEST}",),
+        f"type the capture command again with -o {spelled}: it goes on where it stopped\n"
+        f"and keeps the finished prompts; {folder / 'engine.log'} says why it stopped",
+    )

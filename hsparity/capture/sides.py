@@ -1,0 +1,234 @@
+"""From an engine's name, a folder, or hsparity.toml to capture folders, running engines if allowed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hsprobe.schema import CaptureSpec, PromptSpec
+
+from .. import config as configuration
+from ..config import Config, SideConfig
+from ..engines import facts
+from ..engines import resolve as find_interpreter
+from ..errors import HsparityError
+from . import launch, prompts, specs
+from .relay import Relay
+from .specs import Wanted
+
+FORMS = (
+    "hsparity compare captures/ref captures/cand --layers 2,30,58\n"
+    "hsparity compare hf vllm --model M --layers 2,30,58\n"
+    "or write hsparity.toml with [ref] and [cand], then: hsparity compare --layers 2,30,58"
+)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What `hsparity compare` compares, all of it on disk."""
+
+    ref: Path
+    cand: Path
+    floors: tuple[Path, ...]
+    layers: str | None
+    boundaries: str | None
+    tokens: str
+
+
+def resolve_pair(
+    ref: str | None,
+    cand: str | None,
+    *,
+    floors: Sequence[str] = (),
+    model: str | None = None,
+    prompts: str | None = None,
+    allow_capture: bool = True,
+    verbose: bool = False,
+    layers: str | None = None,
+    boundaries: str | None = None,
+    tokens: str | None = None,
+) -> Chosen:
+    """Both sides and the floor, from the command line first and hsparity.toml second.
+
+    Raises E101 when a side is missing or an engine may not be started, E104 for a bad config, E202 for a
+    path that does not exist, and what a capture raises.
+    """
+    config = configuration.load() or Config()
+    if prompts is not None:
+        config = replace(config, prompts=_from_here(prompts, config))
+    if model is not None:
+        config = replace(config, model=model)
+    pair = [_side(given, config, role) for given, role in ((ref, "ref"), (cand, "cand"))]
+    maker = Maker(config, allow_capture, verbose, [config.relative(s.capture) for s in pair if s.capture])
+    paths = [maker.path(side) for side in pair]
+    if floors:
+        found = [Path(f) for f in floors if f != "none"]
+    else:
+        found = maker.floor(wanted=any(side.engine for side in pair))
+    given_layers = layers or boundaries
+    return Chosen(
+        paths[0],
+        paths[1],
+        tuple(found),
+        layers if given_layers else config.layers,
+        boundaries if given_layers else config.boundaries,
+        tokens or config.tokens,
+    )
+
+
+def resolve(side: str, config: Config, allow_capture: bool = True, verbose: bool = False) -> Path:
+    """The capture folder of "ref", "cand", an engine or a path. Raises as `resolve_pair` does."""
+    chosen = getattr(config, side) if side in ("ref", "cand") else _side(side, config, side)
+    return Maker(config, allow_capture, verbose, []).path(chosen)
+
+
+def floor(config: Config, allow_capture: bool = True, verbose: bool = False) -> list[Path]:
+    """The floor's captures: those the config names, else Transformers in fp32 and in bf16."""
+    return Maker(config, allow_capture, verbose, []).floor(wanted=True)
+
+
+def _side(given: str | None, config: Config, role: str) -> SideConfig:
+    """The config's side when nothing is given, else what is given, with the config's settings for it."""
+    configured: SideConfig = getattr(config, role) if role in ("ref", "cand") else SideConfig()
+    if given is None:
+        if not configured.engine and not configured.capture:
+            where = f"{config.path} has no [{role}]" if config.path else f"no {configuration.FILE} here"
+            raise HsparityError("E101", f"nothing to compare: {role.upper()} is missing", (where,), FORMS)
+        return configured
+    if _is_engine(given):
+        alike = [s for s in (configured, config.ref, config.cand) if s.engine == given]
+        return alike[0] if alike else SideConfig(engine=given)
+    return SideConfig(capture=_from_here(given, config))
+
+
+def _from_here(name: str, config: Config) -> str:
+    """A path typed on the command line, as the config would have to spell it."""
+    return name if config.folder == Path() else str(Path(name).absolute())
+
+
+def _is_engine(given: str) -> bool:
+    """An engine's name wins over a folder of that name; ./hf names the folder."""
+    return given.replace("==", "@").partition("@")[0] in facts.ENGINES
+
+
+class Maker:
+    """Makes the captures of one comparison: the same prompts, the first's continuation forced on the rest."""
+
+    def __init__(self, config: Config, allow: bool, verbose: bool, existing: list[Path]) -> None:
+        self.config, self.allow, self.verbose = config, allow, verbose
+        # A capture that is there says which model and prompts the other side needs.
+        self.base = next((spec for path in existing if (spec := _spec_of(path)) is not None), None)
+        self.leader = existing[0] if existing and _spec_of(existing[0]) is not None else None
+        self._given: tuple[PromptSpec, ...] | None = None
+        self._made: dict[Path, Wanted] = {}
+
+    def path(self, side: SideConfig, shared: bool = False) -> Path:
+        """The folder of a side, captured now if it has to be. A `shared` one may be a folder made before."""
+        if side.capture:
+            path = self.config.relative(side.capture)
+            if not path.exists():
+                raise HsparityError(
+                    "E202",
+                    f"no such capture: {side.capture}",
+                    help=f"name a folder, or an engine to run: {', '.join(facts.ENGINES)}",
+                )
+            return path
+        wanted = Wanted(
+            engine=side.engine,
+            model=self._model(side),
+            sites=side.sites,
+            mechanism=side.mechanism,
+            native_ids=side.native_ids,
+            generate=self.config.generate or (self.base.generate if self.base else 0),
+            batch=self.config.batch,
+            dtype=side.dtype,
+            revision=side.revision or (self.base.revision if self.base else ""),
+            trust_remote_code=side.trust_remote_code,
+            engine_args=side.engine_args,
+        )
+        same = [path for path, made in self._made.items() if made == wanted]
+        return same[0] if shared and same else self._make(wanted, again=bool(same))
+
+    def floor(self, wanted: bool) -> list[Path]:
+        """Captures to measure against, made when the config asks or when `wanted` and possible."""
+        chosen = self.config.floor
+        if chosen.captures:
+            return [self.config.relative(name) for name in chosen.captures]
+        if chosen.make is False or not (wanted or chosen.make):
+            return []
+        try:
+            find_interpreter("hf")
+        except HsparityError:
+            if chosen.make:
+                raise
+            Relay("floor", 0).say("none: Transformers is not installed (pip install 'hsparity[hf]')")
+            return []
+        pair = (self.config.ref, self.config.cand)
+        plain = SideConfig(
+            engine="hf",
+            revision=next((s.revision for s in pair if s.revision), ""),
+            trust_remote_code=any(s.trust_remote_code for s in pair),
+        )
+        try:
+            return [self.path(replace(plain, dtype=d), shared=True) for d in ("float32", "bfloat16")]
+        except HsparityError as error:
+            # Without permission to capture, a floor that is not there is no floor.
+            if error.code != "E101" or self.allow or chosen.make:
+                raise
+            return []
+
+    def _make(self, wanted: Wanted, again: bool) -> Path:
+        given = self._prompts(wanted)
+        if wanted.generate and self.leader is not None:
+            given = prompts.continued(given, specs.read_manifest(self.leader), str(self.leader))
+        spec = specs.build(wanted, given)
+        interpreter = find_interpreter(wanted.engine)
+        key = hashlib.sha256(
+            f"{spec.sha256()} {interpreter.version} {interpreter.device}".encode()
+        ).hexdigest()
+        name = wanted.engine.replace("==", "-").replace("@", "-")
+        # An engine against itself is two runs, not one folder read twice.
+        out = self.config.relative(self.config.captures) / f"{name}-{key[:12]}{'-again' if again else ''}"
+        if not launch.is_complete(out, spec):
+            if not self.allow:
+                raise HsparityError(
+                    "E101",
+                    f"{wanted.engine} has no capture of this, and --no-capture is given",
+                    (f"it would be {out}",),
+                    "leave --no-capture out, or name a capture folder",
+                )
+            launch.run_capture(spec, out, interpreter, self.verbose)
+        self._made.setdefault(out, wanted)
+        if self.leader is None:
+            self.leader = out
+        return out
+
+    def _model(self, side: SideConfig) -> str:
+        name = self.config.model or (self.base.model if self.base else "")
+        if not name:
+            raise HsparityError(
+                "E101", f"no model for {side.engine}", help='--model M, or model = "M" in hsparity.toml'
+            )
+        # A relative folder in the config is meant from the config's place.
+        beside = self.config.relative(name)
+        return specs.resolve_model(str(beside) if self.config.path and beside.is_dir() else name)
+
+    def _prompts(self, wanted: Wanted) -> tuple[PromptSpec, ...]:
+        """Tokenised once for the whole comparison."""
+        if self._given is None:
+            if self.config.prompts or self.base is None:
+                file = self.config.relative(self.config.prompts) if self.config.prompts else None
+                self._given = specs.tokenised(wanted, file, self.config.limit, self.config.max_tokens)
+            else:
+                self._given = tuple(replace(p, forced=()) for p in self.base.prompts)
+        return self._given
+
+
+def _spec_of(folder: Path) -> CaptureSpec | None:
+    """The spec a capture of ours was made from; None for other folders."""
+    try:
+        return CaptureSpec.from_json((folder / "spec.json").read_text())
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,186 @@
+"""hsparity inspect: what a path is, in ten lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import HsparityError
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path))
+def inspect(path: Path) -> None:
+    """Say what PATH is: a capture, a plain folder or a result.
+
+    Reads manifests and headers only: no torch, and no check of the data's hashes.
+    """
+    if not path.exists():
+        raise HsparityError("E202", f"no such path: {path}")
+    for line in describe(path):
+        click.echo(line)
+
+
+def describe(path: Path) -> list[str]:
+    """About ten lines on a folder or a file."""
+    if path.is_file():
+        return _file(path)
+    if (path / "manifest.json").is_file():
+        return _capture(path)
+    if (path / "plain.json").is_file():
+        return _plain(path)
+    if any((path / name).exists() for name in ("journal.jsonl", "spec.json", "probe.started")):
+        return _unfinished(path)
+    inside = sorted(p.parent.name for p in path.glob("*/manifest.json"))
+    if inside:
+        return [f"{path}: a folder with {len(inside)} captures", *(f"  {name}" for name in inside[:8])]
+    names = sorted(p.name for p in path.iterdir())
+    return [f"{path}: unknown, a folder with {len(names)} entries", *(f"  {name}" for name in names[:8])]
+
+
+def _capture(path: Path) -> list[str]:
+    from hsprobe.schema import SCHEMA
+
+    from ..capture import specs
+
+    try:
+        manifest = specs.read_manifest(path)
+    except HsparityError as error:
+        return [
+            f"{path}: a manifest.json that is not of a capture",
+            *error.notes,
+            *_keys(path / "manifest.json"),
+        ]
+    newer = "" if manifest.schema == SCHEMA else f" (this hsparity reads {SCHEMA})"
+    sites = sorted({site for shard in manifest.shards for site in shard.sites})
+    passed = sum(check.passed for check in manifest.checks)
+    size = sum(shard.bytes for shard in manifest.shards)
+    tokens = sum(p.tokens for p in manifest.prompts)
+    missing = sum(p.tokens - p.rows for p in manifest.prompts)
+    decoded = sum(p.tokens - p.prefill for p in manifest.prompts)
+    shims = manifest.settings.get("shims") or []
+    return [
+        f"{path}: a {manifest.status} capture, {manifest.schema}{newer}",
+        f"  engine    {manifest.engine} {manifest.engine_version}, {manifest.settings.get('mode', '?')}, "
+        f"{manifest.settings.get('mechanism', '?')}{', shims ' + ' '.join(shims) if shims else ''}",
+        f"  model     {manifest.model}  ({manifest.architecture})",
+        f"  shape     {manifest.num_layers} layers, hidden size {manifest.hidden_size}, {manifest.dtype}",
+        f"  prompts   {len(manifest.prompts)}, {tokens} tokens ({decoded} decoded), {missing} rows missing",
+        f"  sites     {len(sites)}: {_spans(sites)}",
+        f"  size      {_size(size)} in {len(manifest.shards)} shards",
+        f"  checks    {passed} of {len(manifest.checks)} passed",
+        f"  created   {manifest.created or '?'}",
+        *(f"  warning   {warning}" for warning in manifest.warnings),
+    ]
+
+
+def _unfinished(path: Path) -> list[str]:
+    """A capture without a manifest: how far it came and how it stopped."""
+    journal = path / "journal.jsonl"
+    done = journal.read_bytes().count(b"\n") if journal.is_file() else 0
+    spec = _json(path / "spec.json") or {}
+    lines = [f"{path}: an unfinished capture, {done} of {len(spec.get('prompts', [])) or '?'} prompts"]
+    if spec:
+        lines += [
+            f"  engine    {spec.get('engine')}, {spec.get('dtype')}, {spec.get('mechanism')}",
+            f"  model     {spec.get('model')}",
+            f"  sites     {', '.join(spec.get('sites', []))}",
+        ]
+    if error := _json(path / "probe.error"):
+        lines.append(f"  stopped   {error.get('code')}: {error.get('message')}")
+    elif not (path / "probe.started").exists():
+        lines.append("  stopped   before the probe started")
+    if (path / "engine.log").exists():
+        lines.append(f"  log       {path / 'engine.log'}")
+    return [*lines, "  resume    the same hsparity capture command: finished prompts are kept"]
+
+
+def _plain(path: Path) -> list[str]:
+    said = _json(path / "plain.json")
+    if said is None:
+        return [f"{path}: a plain.json that is not JSON"]
+    model = said.get("model") or {}
+    slots = [str(next(iter(s.values()), "?")) if isinstance(s, dict) else "?" for s in said.get("slots", [])]
+    shards = sorted(path.glob("*.safetensors"))
+    norm = model.get("norm_weight")
+    return [
+        f"{path}: a folder in the plain form, {said.get('format')}",
+        f"  engine    {said.get('engine', '?')} {said.get('engine_version', '')}".rstrip(),
+        f"  model     {model.get('name', '?')}",
+        f"  shape     {model.get('num_layers', '?')} layers, hidden size {model.get('hidden_size', '?')}",
+        f"  slots     {len(slots)}: {', '.join(slots[:12])}",
+        f"  prompts   {len([s for s in shards if s.name != norm])}",
+        f"  size      {_size(sum(s.stat().st_size for s in shards))}",
+    ]
+
+
+def _file(path: Path) -> list[str]:
+    if path.suffix == ".safetensors":
+        return [f"{path}: safetensors", *_header(path)]
+    said = _json(path)
+    if said is None:
+        return [f"{path}: unknown, {_size(path.stat().st_size)}"]
+    if str(said.get("schema", "")).startswith("hsparity.comparison/"):
+        codes = [f"{f['code']} {f['name']}" for f in said.get("findings", []) if not f.get("ruled_out")]
+        sides = [
+            f"  {side['role']:<9} {side['path']}  {side['engine']} {side['version']}"
+            for side in (said["ref"], said["cand"])
+        ]
+        return [
+            f"{path}: a result of hsparity compare, {said['schema']}",
+            f"  verdict   {said['verdict']}: {said['headline']}",
+            *sides,
+            f"  asked     {said['request']['spelled']}, tokens {said['request']['tokens']}",
+            f"  floor     {said['floor']['kind']}",
+            f"  findings  {', '.join(codes) or 'none'}",
+            f"  next      hsparity report {path} --html report.html",
+        ]
+    return [f"{path}: unknown JSON", *_keys(path)]
+
+
+def _keys(path: Path) -> list[str]:
+    said = _json(path)
+    return [f"  keys      {', '.join(sorted(said)[:16])}"] if said else ["  keys      none"]
+
+
+def _header(path: Path) -> list[str]:
+    """Tensor names, dtypes and shapes, read without any library."""
+    try:
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        tensors = sorted((k, v) for k, v in header.items() if k != "__metadata__")
+        rows = [f"  {name:<24} {t['dtype']:<5} {t['shape']}" for name, t in tensors[:8]]
+    except (OSError, ValueError, KeyError, TypeError, MemoryError, OverflowError):
+        return ["  damaged: its header cannot be read"]
+    return [*rows, *([f"  and {len(tensors) - 8} more"] if len(tensors) > 8 else [])]
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        said = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def _size(count: int) -> str:
+    from ..engines.machine import gigabytes
+
+    return gigabytes(count)
+
+
+def _spans(sites: list[str]) -> str:
+    """boundary 0-8, final_norm: indexed kinds as ranges."""
+    from ..query import span_text
+
+    kinds: dict[str, list[int]] = {}
+    for site in sites:
+        kind, _, index = site.partition(".")
+        kinds.setdefault(kind, []).extend([int(index)] if index else [])
+    return ", ".join(f"{kind} {span_text(tuple(n))}" if n else kind for kind, n in kinds.items())
+
+
+COMMAND = inspect

@@ -1,0 +1,198 @@
+"""hsparity.toml: the two sides, the prompts and the layers, so that `hsparity compare` is complete as typed.
+
+    model = "models/kimi-k2"            # a folder, a hub name, or a bundled model such as "tiny:deepseek-v3"
+    prompts = "prompts.jsonl"           # left out: the small English set that ships
+    layers = "2,30,58"                  # or: boundaries = "3,31,59"
+    tokens = "all"                      # all, prefill, decode, or 0:128
+    generate = 8                        # tokens to decode; the second side is given the first one's
+    batch = 1
+    captures = "captures"               # where captures that are made go
+
+    [ref]
+    engine = "vllm"                     # hf, vllm, sglang, or a release: "vllm@0.31.0"
+    dtype = "bfloat16"
+
+    [ref.engine_args]                   # handed to the engine as they are
+    max_model_len = 4096
+
+    [cand]
+    engine = "sglang"
+    mechanism = "both"                  # hooks, native, both
+    native_ids = [2, 30, 58]            # exactly as a draft config gives them
+    sites = ["final_norm"]              # beside the boundaries
+
+    [floor]
+    captures = ["captures/hf-fp32", "captures/hf-bf16"]
+    # or: make = true                   # capture both with Transformers; the default when a side is an engine
+
+A side is an engine or a capture (`capture = "captures/vllm-bf16"`). Paths are relative to the file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from .errors import HsparityError
+
+FILE = "hsparity.toml"
+MECHANISMS = ("hooks", "native", "both")
+
+
+@dataclass(frozen=True)
+class SideConfig:
+    """One side: an engine with its settings, or a capture that exists."""
+
+    engine: str = ""
+    capture: str = ""
+    dtype: str = "bfloat16"
+    mechanism: str = "hooks"
+    native_ids: tuple[int, ...] = ()
+    sites: tuple[str, ...] = ()
+    revision: str = ""
+    trust_remote_code: bool = False
+    engine_args: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FloorConfig:
+    """What differences are measured against: captures, or whether to make them (None: as needed)."""
+
+    captures: tuple[str, ...] = ()
+    make: bool | None = None
+
+
+@dataclass(frozen=True)
+class Config:
+    """The whole file. Without one, a Config holds what the command line said."""
+
+    model: str = ""
+    prompts: str = ""
+    layers: str | None = None
+    boundaries: str | None = None
+    tokens: str = "all"
+    generate: int = 0
+    batch: int = 1
+    limit: int | None = None
+    max_tokens: int | None = None
+    captures: str = "captures"
+    ref: SideConfig = field(default_factory=SideConfig)
+    cand: SideConfig = field(default_factory=SideConfig)
+    floor: FloorConfig = field(default_factory=FloorConfig)
+    path: Path | None = None  # the file read; paths in it are relative to its folder
+
+    @property
+    def folder(self) -> Path:
+        return self.path.parent if self.path else Path()
+
+    def relative(self, name: str) -> Path:
+        """A path as the file means it."""
+        return self.folder / Path(name).expanduser()
+
+
+def load(path: Path = Path(FILE)) -> Config | None:
+    """The config in `path`, or None when there is no such file. Raises E104 naming the key that is wrong."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise HsparityError("E104", f"cannot read {path}", (str(error.strerror),)) from error
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        said = tomllib.loads(raw.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise HsparityError("E104", f"{path} is not TOML", (str(error),)) from error
+    return read(said, path)
+
+
+def read(said: dict[str, Any], path: Path | None = None) -> Config:
+    """A Config from the file's tables. Raises E104."""
+    reader = _Reader(str(path or FILE))
+    top = reader.table(said, "", Config, skip=("path",))
+    for name in ("layers", "boundaries"):
+        if isinstance(said.get(name), list):
+            top[name] = ",".join(str(part) for part in reader.numbers(said[name], name))
+    if top.get("layers") is not None and top.get("boundaries") is not None:
+        raise reader.bad("layers and boundaries exclude each other", "layer N is boundary N+1; keep one")
+    for name in ("ref", "cand"):
+        top[name] = reader.side(said.get(name, {}), name)
+    floor = reader.table(said.get("floor", {}), "floor", FloorConfig)
+    top["floor"] = FloorConfig(**floor)
+    if top["floor"].captures and top["floor"].make:
+        raise reader.bad("[floor] captures and make exclude each other", "keep one")
+    return Config(**{**top, "path": path})
+
+
+class _Reader:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def bad(self, what: str, help_text: str = "") -> HsparityError:
+        return HsparityError("E104", f"{self.name}: {what}", help=help_text)
+
+    def table(self, said: Any, table: str, kind: type, skip: tuple[str, ...] = ()) -> dict[str, Any]:
+        """The values of a table, each of the type its field declares; nested tables are left out."""
+        where = f"[{table}] " if table else ""
+        if not isinstance(said, dict):
+            raise self.bad(f"{table} is not a table")
+        known = {f.name: str(f.type) for f in fields(kind) if f.name not in skip}
+        made: dict[str, Any] = {}
+        for key, value in said.items():
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
+                raise self.bad(
+                    f"{where}unknown key {key!r}",
+                    f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}",
+                )
+            declared = known[key]
+            if declared.endswith("Config") or declared.startswith("dict"):
+                continue
+            made[key] = self.value(value, declared, f"{where}{key}")
+        return made
+
+    def value(self, value: Any, declared: str, where: str) -> Any:
+        if declared == "tuple[int, ...]":
+            return self.numbers(value, where)
+        if declared == "tuple[str, ...]":
+            if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+                raise self.bad(f"{where} is not a list of strings")
+            return tuple(value)
+        if "int" in declared:
+            if type(value) is not int or value < 0:
+                raise self.bad(f"{where} is not a number")
+            return value
+        if "bool" in declared:
+            if not isinstance(value, bool):
+                raise self.bad(f"{where} is neither true nor false")
+            return value
+        if isinstance(value, list) and where in ("layers", "boundaries"):
+            return value
+        if not isinstance(value, str):
+            raise self.bad(f"{where} is not a string")
+        return value
+
+    def numbers(self, value: Any, where: str) -> tuple[int, ...]:
+        if not isinstance(value, list) or not all(type(v) is int and v >= 0 for v in value):
+            raise self.bad(f"{where} is not a list of numbers")
+        return tuple(value)
+
+    def side(self, said: Any, name: str) -> SideConfig:
+        made = self.table(said, name, SideConfig)
+        arguments = said.get("engine_args", {})
+        if not isinstance(arguments, dict):
+            raise self.bad(f"[{name}] engine_args is not a table")
+        side = SideConfig(**made, engine_args=arguments)
+        if side.engine and side.capture:
+            raise self.bad(f"[{name}] engine and capture exclude each other", "a side is one of the two")
+        if side.mechanism not in MECHANISMS:
+            raise self.bad(
+                f"[{name}] unknown mechanism {side.mechanism!r}", f"known: {', '.join(MECHANISMS)}"
+            )
+        return side
