@@ -1,0 +1,68 @@
+"""HS301."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hsparity.evidence import Evidence
+    from hsparity.model import Finding, SiteDelta
+
+EXPLAINED = 0.9
+
+
+class BeyondFloor:
+    """
+    ## What it is
+    The states differ by more than bf16 arithmetic costs, in the right layer and the right row. The cause has
+    no name yet: quantised weights or KV cache, another attention path, a wrong scale.
+    ## Why it happens
+    Healthy engines stand at 0.9 to 1.4 times the floor. FP8 KV caches stand near 6, W8A8 near 3, FP8 near 10,
+    4-bit weights at 20 to 30, all of them flat over depth.
+    ## How it shows
+    The ratio to the floor is above the limit with its whole interval, or more tokens lie in the tail than the
+    floor has. Where the ratio first leaves the limit tells where to look.
+    ## Fix
+    Compare settings (HS403), then switch one off at a time: KV dtype, quantisation, attention backend,
+    compile.
+    """
+
+    code, name = "HS301", "beyond-floor"
+
+    def find(self, evidence: Evidence) -> Finding | None:
+        from hsparity.model import Finding
+
+        out = [d for d in evidence.diverged() if not any(d.nonfinite)]
+        if not out or any(share is not None and share > EXPLAINED for share in evidence.shares.values()):
+            return None
+        first = out[0]
+        lines = [f"{d.ref}: {d.reason}" for d in out[:4]]
+        accused = _accused(out)
+        words = f"the {accused} is" if accused else "the sides are"
+        tol = evidence.judge.terms.tol
+        against = f"--tol {tol:g}" if tol is not None else "what bf16 arithmetic costs"
+        start = (
+            "from the first requested site on" if first.ref == _first(evidence) else f"from {first.ref} on"
+        )
+        return Finding(
+            code=self.code,
+            name=self.name,
+            headline=f"{words} beyond {against} {start}",
+            sites=tuple(d.ref for d in out),
+            evidence=tuple(lines),
+        )
+
+
+def _first(evidence: Evidence) -> str:
+    return next(d.ref for d in evidence.deltas if d.requested)
+
+
+def _accused(out: list[SiteDelta]) -> str:
+    """The side whose own error to fp32 is beyond, when it is one of them only."""
+    from hsparity.model import Verdict
+
+    beyond = {r.of.split()[0] for d in out for r in d.ratios if r.verdict is Verdict.DIVERGED} - {"pair"}
+    return {"ref": "reference", "cand": "candidate"}[beyond.pop()] if len(beyond) == 1 else ""
+
+
+CAUSE = BeyondFloor()

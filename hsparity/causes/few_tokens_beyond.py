@@ -1,0 +1,70 @@
+"""HS302."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hsparity.evidence import Evidence
+    from hsparity.model import Finding
+
+SHOWN = 6
+
+
+class FewTokensBeyond:
+    """
+    ## What it is
+    Nearly all tokens lie within the floor, and a few lie beyond 1.5 times the largest error that bf16
+    arithmetic showed on any token.
+    ## Why it happens
+    A row that belongs to another token, a token whose experts were chosen otherwise, a masked or overwritten
+    row; or chance, when the floor was measured on few tokens.
+    ## How it shows
+    Median and quantiles are healthy; the listed tokens are not. If both sets of errors came from one
+    distribution, k such tokens would have a probability below 2^-k, so one or two prove nothing, and they
+    cannot be excused either.
+    ## Fix
+    Capture more prompts on both sides and for the floor. If the same kind of token stays beyond, look at what
+    is special about it: first of a block, padded, served from a cache.
+    """
+
+    code, name = "HS302", "few-tokens-beyond"
+
+    def find(self, evidence: Evidence) -> Finding | None:
+        import numpy as np
+
+        from hsparity.model import Finding
+
+        places = []
+        for k, delta in enumerate(evidence.deltas):
+            few = [r for r in delta.ratios if r.beyond and r.median <= r.limit]
+            if not delta.requested or not few:
+                continue
+            # Beyond means above the ratio's own ceiling: the `beyond` largest errors of that kind.
+            suffix = "_rest" if few[0].of.endswith("rest") else ""
+            column = {"ref": "ref_error", "cand": "cand_error"}.get(few[0].of.split()[0])
+            name = column + suffix if column else ("rest_rel_l2" if suffix else "rel_l2")
+            errors = evidence.judge.table.read(k, name).astype(np.float64)
+            worst = np.argsort(-np.nan_to_num(errors, nan=-1.0), kind="stable")[: few[0].beyond]
+            places += [(float(errors[n]), int(n), delta.ref) for n in worst]
+        if not places:
+            return None
+        tokens = sorted({n for _, n, _ in places})
+        sites = tuple(dict.fromkeys(site for _, _, site in places))
+        lines = []
+        for value, n, site in sorted(places, reverse=True)[:SHOWN]:
+            t = evidence.judge.token(n, value)
+            lines.append(f"prompt {t.prompt} position {t.position} (id {t.token_id}): {value:.2g} at {site}")
+        count = f"{len(tokens)} token{'s' * (len(tokens) != 1)}"
+        return Finding(
+            code=self.code,
+            name=self.name,
+            headline=f"{count} of {evidence.rows.tokens} beyond the largest error of the floor, "
+            f"at {len(sites)} site{'s' * (len(sites) != 1)}",
+            sites=sites,
+            evidence=tuple(lines),
+            fix={"any": "capture more prompts on both sides and for the floor"},
+        )
+
+
+CAUSE = FewTokensBeyond()

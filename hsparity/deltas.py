@@ -1,0 +1,245 @@
+"""From the table of per-token figures to one `SiteDelta` per site, with its verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsparity import registry
+from hsparity.align.tokens import PromptRows
+from hsparity.floor import LIMIT, Bootstrap, Ceiling, Errors, ceiling, judge
+from hsparity.metrics.base import Metric
+from hsparity.model import Floor, Quantiles, Ratio, SiteDelta, TokenRef, Verdict
+from hsparity.pairing import SitePair
+from hsparity.table import TokenTable
+from hsparity.yardstick import Roles
+
+SINK = 10.0
+SQRT2 = math.sqrt(2.0)
+ORDER = {Verdict.PARITY: 0, Verdict.INCONCLUSIVE: 1, Verdict.DIVERGED: 2, Verdict.MISSING: 2}
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Terms:
+    """What sites are judged on."""
+
+    roles: Roles
+    same_run: bool  # both sides are one engine run twice: repeats may then accuse
+    tol: float | None
+    resolution: float
+    limit: float = LIMIT
+
+
+def quantiles(values: Vector, metric: Metric | None = None) -> Quantiles:
+    """Over the finite values; NaN throughout when there are none."""
+    known = values[np.isfinite(values)].astype(np.float64)
+    if not len(known):
+        return Quantiles(*[math.nan] * 5)
+    p05, p50, p95, p99 = (float(q) for q in np.quantile(known, (0.05, 0.5, 0.95, 0.99)))
+    worst = known[np.argmax(metric.badness(known) if metric else known)]
+    return Quantiles(p05, p50, p95, p99, float(worst))
+
+
+class Judge:
+    """Builds the deltas of one pass."""
+
+    def __init__(
+        self, table: TokenTable, pairs: Sequence[SitePair], prompts: Sequence[PromptRows], terms: Terms
+    ) -> None:
+        self.table, self.pairs, self.prompts, self.terms = table, pairs, prompts, terms
+        self.bootstrap = Bootstrap.over([len(p.positions) for p in prompts])
+        self.tops = {s: self._ceiling(s) for s in ("", "_rest")} if self.has_floor else {}
+
+    def yard(self, site: int, suffix: str = "") -> Vector:
+        """The yardstick per token, clamped at the resolution; NaN where the floor lacks the token."""
+        values = self.table.read(site, "e0" + suffix).astype(np.float64)
+        return np.maximum(values, self.terms.resolution)
+
+    @property
+    def has_floor(self) -> bool:
+        return self.terms.roles.kind != "none"
+
+    @property
+    def scale(self) -> float:
+        """The pair's error where both sides are at the floor, over the yardstick."""
+        return SQRT2 if self.terms.roles.kind == "bf16-reference" else 1.0
+
+    def noise(self, boundary: int | None, suffix: str = "", quantile: float = 0.5) -> float:
+        """The pair error that is at the floor at a boundary: the yardstick's quantile, else the storage
+        resolution."""
+        known = self.yard_quantiles(suffix, quantile)
+        if not known:
+            return self.terms.resolution
+        numbers = sorted(known)
+        place = numbers[-1] if boundary is None else boundary
+        return self.scale * float(np.interp(place, numbers, [known[n] for n in numbers]))
+
+    def yard_quantiles(self, suffix: str = "", quantile: float = 0.5) -> dict[int, float]:
+        """Boundary -> a quantile of the yardstick over tokens; empty without a floor."""
+        found: dict[int, float] = {}
+        for k, pair in enumerate(self.pairs):
+            if self.has_floor and pair.boundary is not None:
+                yard = self.yard(k, suffix)
+                if np.isfinite(yard).any():
+                    found[pair.boundary] = float(np.nanquantile(yard, quantile))
+        return found
+
+    def _ceiling(self, suffix: str) -> Ceiling:
+        return ceiling([self.yard(k, suffix) for k in range(len(self.pairs))])
+
+    def delta(self, site: int, massive: Sequence[int]) -> SiteDelta:
+        """The site's figures and verdict."""
+        pair = self.pairs[site]
+        known = registry.metrics()
+        read = {name: self.table.read(site, name).astype(np.float64) for name in self.table.columns}
+        bad = np.array([np.nansum(read["bad_ref"]), np.nansum(read["bad_cand"])])
+        sinks = self._sinks(read["ref_norm"])
+        compared = int(np.isfinite(read["bad_ref"]).sum())
+        ratios = self._ratios(site, read)
+        verdict, reason = self._verdict(read, compared, ratios)
+        rest = {n: np.where(sinks, np.nan, read["rest_" + n]) for n in ("rel_l2", "cosine")}
+        return SiteDelta(
+            ref=pair.ref,
+            cand=pair.cand,
+            requested=pair.requested,
+            tokens=compared,
+            metrics={name: quantiles(read[name], metric) for name, metric in known.items()},
+            rest={name: quantiles(values, known[name]) for name, values in rest.items()},
+            massive_channels=tuple(int(c) for c in massive),
+            massive_rel_l2=quantiles(read["massive_rel_l2"]) if len(massive) else None,
+            sink_tokens=int(sinks.sum()),
+            sink_rel_l2=quantiles(read["rel_l2"][sinks]) if sinks.any() else None,
+            nonfinite=(int(bad[0]), int(bad[1])),
+            bit_equal=int(np.nansum(read["equal"])),
+            worst=self._worst(read["rel_l2"]),
+            floor=self._floor(site),
+            ratios=ratios,
+            verdict=verdict,
+            reason=reason,
+        )
+
+    @staticmethod
+    def _sinks(norm: Vector) -> NDArray[np.bool_]:
+        known = norm[np.isfinite(norm)]
+        if not len(known):
+            return np.zeros(len(norm), bool)
+        with np.errstate(invalid="ignore"):
+            result: NDArray[np.bool_] = norm > SINK * np.median(known)
+        return result
+
+    def _worst(self, error: Vector) -> TokenRef | None:
+        if not np.isfinite(error).any():
+            return None
+        return self.token(int(np.nanargmax(error)), float(np.nanmax(error)))
+
+    def token(self, n: int, value: float) -> TokenRef:
+        """The aligned token n, named by prompt and position."""
+        prompt = next(p for p in self.prompts if n < p.stop)
+        place = n - prompt.start
+        return TokenRef(prompt.prompts[0], int(prompt.positions[place]), int(prompt.token_ids[place]), value)
+
+    def _floor(self, site: int) -> Quantiles | None:
+        kind = self.terms.roles.kind
+        if kind == "none":
+            return None
+        yard = self.yard(site)
+        return (
+            quantiles(yard * (SQRT2 if kind == "bf16-reference" else 1.0))
+            if np.isfinite(yard).any()
+            else None
+        )
+
+    def e0(self, site: int) -> Quantiles | None:
+        """The yardstick's own quantiles."""
+        if not self.has_floor:
+            return None
+        values = self.yard(site)
+        return quantiles(values) if np.isfinite(values).any() else None
+
+    def _ratios(self, site: int, read: dict[str, Vector]) -> tuple[Ratio, ...]:
+        if not self.has_floor:
+            return ()
+        found = []
+        for suffix, rest in (("", ""), ("_rest", " rest")):
+            yard = self.yard(site, suffix)
+            wanted = {"pair": read["rest_rel_l2" if rest else "rel_l2"] / self.scale}
+            if self.terms.roles.kind == "bf16-reference":
+                wanted = {"ref": read["ref_error" + suffix], "cand": read["cand_error" + suffix], **wanted}
+            for of, error in wanted.items():
+                errors = Errors(of + rest, error, yard)
+                found.append(
+                    judge(errors, self.bootstrap, self.tops[suffix], len(self.pairs), self.terms.limit)
+                )
+        return tuple(found)
+
+    def _verdict(
+        self, read: dict[str, Vector], compared: int, ratios: Sequence[Ratio]
+    ) -> tuple[Verdict, str]:
+        equal = int(np.nansum(read["equal"]))
+        if not compared:
+            return Verdict.INCONCLUSIVE, "no token was compared"
+        if equal == compared:
+            return Verdict.PARITY, f"equal in every bit, {compared} tokens"
+        unequal = read["equal"] == 0
+        one_sided = unequal & ((read["bad_ref"] > 0) != (read["bad_cand"] > 0))
+        if one_sided.any():
+            side = "candidate" if (read["bad_cand"] > 0)[one_sided].any() else "reference"
+            return Verdict.DIVERGED, f"NaN or Inf in the {side} only, {int(one_sided.sum())} tokens"
+        verdict, reason = self._by_terms(read, ratios)
+        both = unequal & (read["bad_ref"] > 0) & (read["bad_cand"] > 0)
+        if both.any() and verdict is Verdict.PARITY:
+            return (
+                Verdict.INCONCLUSIVE,
+                f"NaN or Inf on both sides, {int(both.sum())} tokens could not be compared",
+            )
+        return verdict, reason
+
+    def _by_terms(self, read: dict[str, Vector], ratios: Sequence[Ratio]) -> tuple[Verdict, str]:
+        terms = self.terms
+        if terms.tol is not None:
+            error = read["rel_l2"]
+            beyond = int((error > terms.tol).sum())
+            if beyond:
+                return Verdict.DIVERGED, f"{beyond} of {len(error)} tokens beyond --tol {terms.tol:g}"
+            return Verdict.PARITY, f"every token within --tol {terms.tol:g}"
+        if not ratios:
+            return Verdict.INCONCLUSIVE, "not equal in every bit, and no floor says what is noise"
+        worst = max(ratios, key=lambda r: ORDER[r.verdict])
+        if worst.verdict is Verdict.PARITY:
+            lead = next(
+                r for r in ratios if r.of == ("cand" if terms.roles.kind == "bf16-reference" else "pair")
+            )
+            return Verdict.PARITY, lead.reason
+        if worst.verdict is Verdict.DIVERGED and terms.roles.kind == "repeat" and not terms.same_run:
+            return (
+                Verdict.INCONCLUSIVE,
+                f"{worst.reason}; repeats of one engine do not say what another may differ by",
+            )
+        return worst.verdict, worst.reason
+
+
+def floor_record(judge_: Judge, source: str, deltas: Sequence[SiteDelta]) -> Floor:
+    """What the differences were measured against."""
+    terms = judge_.terms
+    if terms.tol is not None:
+        return Floor("tolerance", f"--tol {terms.tol:g}", terms.tol, terms.resolution)
+    kind = terms.roles.kind
+    if kind == "none" and deltas and all(d.bit_equal == d.tokens and d.tokens for d in deltas if d.requested):
+        return Floor("bit-equal", "both sides are equal in every bit", terms.limit, terms.resolution)
+    e0 = {p.ref: q for k, p in enumerate(judge_.pairs) if (q := judge_.e0(k)) is not None}
+    return Floor(kind, source, terms.limit, terms.resolution, e0)
+
+
+def missing_delta(boundary: int, side: str) -> SiteDelta:
+    """A requested boundary that one side did not hand over."""
+    key = f"boundary.{boundary:03d}"
+    reason = f"the {'reference' if side == 'ref' else 'candidate'} did not hand over this layer"
+    return SiteDelta(
+        key, key, True, 0, {}, {}, (), None, 0, None, (0, 0), 0, None, None, (), Verdict.MISSING, reason
+    )

@@ -1,0 +1,145 @@
+"""What the causes look at: everything a comparison has learned, and a way to undo a cause on the captured
+data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsparity.align.tokens import RowAlignment
+from hsparity.capture.source import Source
+from hsparity.deltas import Judge
+from hsparity.locate import Located
+from hsparity.model import MAP_COLUMNS, Alignment, Finding, SiteDelta, TokenMap, Verdict
+from hsparity.pairing import Pairing, SitePair
+from hsparity.query import Query
+from hsparity.table import TokenTable
+
+TOP = 0.99
+
+Undo = Callable[[Sequence[SitePair]], TokenTable]
+
+
+@dataclass(slots=True, eq=False)
+class Evidence:
+    """Read-only to causes, but for `undone`, which keeps what the last `explain` measured."""
+
+    ref: Source
+    cand: Source
+    query: Query
+    rows: RowAlignment
+    pairing: Pairing
+    pairs: tuple[SitePair, ...]
+    deltas: tuple[SiteDelta, ...]  # of `pairs`, in the same order
+    judge: Judge
+    located: list[Located]
+    alignment: Alignment
+    undo: Undo
+    undone: dict[str, tuple[tuple[SitePair | None, ...], TokenTable]] = field(default_factory=dict)
+    shares: dict[str, float | None] = field(default_factory=dict)  # code -> what `explain` answered
+
+    @property
+    def num_layers(self) -> int:
+        return self.ref.manifest.num_layers
+
+    @property
+    def has_floor(self) -> bool:
+        return self.judge.has_floor
+
+    def side(self, name: str) -> Source:
+        return self.ref if name == "ref" else self.cand
+
+    def diverged(self) -> list[SiteDelta]:
+        """Requested sites whose numbers lie outside the floor."""
+        return [d for d in self.deltas if d.requested and d.verdict is Verdict.DIVERGED]
+
+    def explain(self, code: str, replaced: Sequence[SitePair | None]) -> float | None:
+        """Share of the excess over requested sites and tokens that goes away when `pairs` become `replaced`.
+
+        Excess is the positive log10 of error over the floor's 99th percentile at the site; without a floor,
+        over that of the undone error itself. None in `replaced`: this site cannot be undone and is left out.
+        Keeps the pass under `code`.
+        """
+        kept = [(k, pair) for k, pair in enumerate(replaced) if pair is not None]
+        if not kept:
+            return None
+        after = self.undo([pair for _, pair in kept])
+        self.undone[code] = (tuple(replaced), after)
+        before_sum = after_sum = 0.0
+        for i, (k, pair) in enumerate(kept):
+            if not self.pairs[k].requested:
+                continue
+            errors = after.read(i, "rel_l2").astype(np.float64)
+            known = errors[np.isfinite(errors)]
+            yard = self.judge.noise(pair.boundary, quantile=TOP)
+            if not self.has_floor and len(known):
+                yard = max(yard, float(np.quantile(known, TOP)))
+            before_sum += _positive(self.judge.table.read(k, "rel_l2"), yard)
+            after_sum += _positive(errors, yard)
+        share = max(0.0, 1.0 - after_sum / before_sum) if before_sum > 0 else None
+        self.shares[code] = share
+        return share
+
+    def token_map(self, lead: Finding | None) -> TokenMap | None:
+        """log10(error / noise) per boundary and token, pooled by maximum; with the leading cause undone
+        beside it."""
+        order = sorted((p.boundary, k) for k, p in enumerate(self.pairs) if p.boundary is not None)
+        if not order or not self.rows.tokens:
+            return None
+        step = -(-self.rows.tokens // MAP_COLUMNS)
+        spans, width = self._columns(step)
+        shape = (len(order), width)
+        excess = np.full(shape, np.nan, np.float32)
+        undone = None
+        for row, (boundary, k) in enumerate(order):
+            excess[row] = self._pooled(
+                self.judge.table.read(k, "rel_l2"), self.judge.noise(boundary), step, width
+            )
+        if lead and lead.code in self.undone:
+            replaced, table = self.undone[lead.code]
+            places = {k: i for i, k in enumerate(k for k, pair in enumerate(replaced) if pair is not None)}
+            undone = np.full(shape, np.nan, np.float32)
+            for row, (_, k) in enumerate(order):
+                pair = replaced[k]
+                if pair is not None:
+                    errors = table.read(places[k], "rel_l2")
+                    undone[row] = self._pooled(errors, self.judge.noise(pair.boundary), step, width)
+        relative_to = "floor" if self.has_floor else "resolution"
+        return TokenMap(tuple(b for b, _ in order if b is not None), step, spans, excess, undone, relative_to)
+
+    def _columns(self, step: int) -> tuple[tuple[tuple[str, int, int], ...], int]:
+        spans, at = [], 0
+        for prompt in self.rows.prompts:
+            width = -(-len(prompt.positions) // step)
+            spans.append((prompt.prompts[0], at, at + width))
+            at += width
+        return tuple(spans), at
+
+    def _pooled(
+        self, errors: NDArray[np.float32], noise: float, step: int, width: int
+    ) -> NDArray[np.float32]:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = np.log10(errors / noise)
+        values[np.isneginf(values)] = -9.0  # equal: as far within as the picture goes
+        if step == 1:
+            return values
+        out = np.full(width, np.nan, np.float32)
+        at = 0
+        for prompt in self.rows.prompts:
+            part = values[prompt.start : prompt.stop]
+            count = -(-len(part) // step)
+            padded = np.full(count * step, -np.inf, np.float32)
+            padded[: len(part)] = np.where(np.isnan(part), -np.inf, part)
+            top = padded.reshape(count, step).max(1)
+            out[at : at + count] = np.where(np.isneginf(top), np.nan, top)
+            at += count
+        return out
+
+
+def _positive(errors: NDArray[np.float32] | NDArray[np.float64], yard: float) -> float:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = np.log10(errors.astype(np.float64) / yard)
+    return float(values[np.isfinite(values) & (values > 0)].sum())

@@ -1,0 +1,224 @@
+"""What a difference is measured against, and the judgement of one site by it (decision 8 of the
+architecture).
+
+Across engines or kernels the yardstick is e0: per boundary and token, the relative L2 error of Transformers
+in bf16 to Transformers in fp32, that is, what bf16 arithmetic alone costs. The reference and the candidate
+are each judged by their own error to fp32 against e0, the pair by its error over sqrt(2) (two independent
+errors of size e0 lie sqrt(2) e0 apart). Expert flips hit other tokens in every engine, so distributions are
+compared, never token with token:
+
+* bulk: the ratio of medians, with a 95 % bootstrap interval (tokens of both distributions are drawn together;
+  whole prompts when there are eight or more, whose tokens are not independent). Above the limit with its
+  whole interval: DIVERGED; interval across the limit: INCONCLUSIVE.
+* tail: the share of tokens beyond limit x the 95th percentile of e0. Errors that are `limit` times e0 have 5
+  % there; a pair has twice that, because a jump on either side is a jump of the pair. What 5 % may really be
+  when the percentile comes from N tokens is the upper end of its Wilson interval; INCONCLUSIVE when the lower
+  end of the share's own 95 % Wilson interval exceeds it, DIVERGED when it exceeds `limit` times it.
+* extremes: k tokens beyond limit x the largest e0. If both sets of N errors come from one distribution, the k
+  largest of the 2N are all on one side with probability C(2N-k, N) / C(2N, N) < 2^-k, less still with the
+  limit between. Over K sites p < 0.01 needs k >= log2(100 K): DIVERGED. Fewer are INCONCLUSIVE, and named. A
+  single token whose error is as large as its state (>= 1) is not rounding at all: DIVERGED. Where e0 itself
+  jumps (its largest value is over five times its median at some boundary: routing flips), a jump of that size
+  may hit any boundary first, so the largest e0 is then taken over all of them.
+
+Each test is made on all channels and again without the massive ones: neither can hide the other. e0 is never
+taken below half a unit in the last place of the storage dtype.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsparity.model import Ratio, Verdict
+
+LIMIT = 1.5
+RESAMPLES = 500
+CLUSTERS = 512
+PROMPT_CLUSTERS = 8
+FEWEST_TOKENS = 16
+TAIL = 0.05
+HEAVY = 5.0
+LOST = 1.0
+Z95 = 1.959964
+SEED = 8  # the same result, the same bytes
+NAMES = {"ref": "reference", "cand": "candidate", "pair": "pair"}
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(slots=True, eq=False)
+class Bootstrap:
+    """Resampling weights over clusters of consecutive tokens, drawn once for all sites."""
+
+    cluster_n: NDArray[np.int64]  # [N]
+    weights: NDArray[np.float32]  # [RESAMPLES, clusters]
+    _last: tuple[Vector, Vector] | None = None  # one yardstick serves several errors in a row
+
+    @classmethod
+    def over(cls, prompt_lengths: Sequence[int]) -> Bootstrap:
+        """Clusters are prompts when there are enough of them, else tokens; at most 512 either way."""
+        tokens = sum(prompt_lengths)
+        if len(prompt_lengths) >= PROMPT_CLUSTERS:
+            units = np.repeat(np.arange(len(prompt_lengths)), prompt_lengths)
+        else:
+            units = np.arange(tokens)
+        count = int(units[-1]) + 1 if tokens else 0
+        clusters = min(count, CLUSTERS)
+        cluster_n = units * clusters // max(count, 1)
+        draw = np.random.default_rng(SEED).multinomial(
+            clusters, np.full(clusters, 1 / max(clusters, 1)), RESAMPLES
+        )
+        return cls(cluster_n, draw.astype(np.float32))
+
+    def yard_medians(self, yard: Vector) -> Vector:
+        """`medians`, kept for the next call with the same array."""
+        if self._last is None or self._last[0] is not yard:
+            self._last = (yard, self.medians(yard))
+        return self._last[1]
+
+    def medians(self, values: Vector) -> Vector:
+        """The median of each resample, [RESAMPLES]; NaN are left out."""
+        known = np.isfinite(values)
+        values, cluster_n = values[known], self.cluster_n[known]
+        clusters = self.weights.shape[1]
+        # The resampled median stays near the middle: 65 thresholds within 4 standard errors are enough.
+        reach = min(0.5, 2.0 / math.sqrt(clusters))
+        marks = np.unique(np.quantile(values, np.linspace(0.5 - reach, 0.5 + reach, 65)))
+        bins = len(marks) + 1
+        place = np.searchsorted(marks, values, "left")
+        counts = np.bincount(cluster_n * bins + place, minlength=clusters * bins).reshape(clusters, bins)
+        below = self.weights @ counts.cumsum(1)[:, :-1].astype(np.float32)
+        half = 0.5 * (self.weights @ counts.sum(1).astype(np.float32))
+        at = np.clip((below < half[:, None]).sum(1), 0, len(marks) - 1)
+        before = np.maximum(at - 1, 0)
+        rows = np.arange(len(at))
+        step = below[rows, at] - below[rows, before]
+        share = np.where(step > 0, (half - below[rows, before]) / np.where(step > 0, step, 1), 1.0)
+        result: Vector = marks[before] + np.clip(share, 0, 1) * (marks[at] - marks[before])
+        return result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Errors:
+    """One site's errors per token, [N] each; NaN where a capture lacks the token. `yard` is clamped
+    already."""
+
+    of: str  # "ref", "cand", "pair", with " rest" when massive channels are left out
+    error: Vector
+    yard: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The largest yardstick error that the extremes of a site are held against, beside the site's own."""
+
+    pooled: float  # over all sites; only where the yardstick is heavy-tailed
+    heavy: bool
+
+
+def ceiling(yards: Sequence[Vector]) -> Ceiling:
+    """From the clamped yardstick of every site."""
+    heavy, pooled = False, 0.0
+    for yard in yards:
+        if np.isfinite(yard).any():
+            top = float(np.nanmax(yard))
+            pooled = max(pooled, top)
+            heavy = heavy or top > HEAVY * float(np.nanmedian(yard))
+    return Ceiling(pooled, heavy)
+
+
+def judge(errors: Errors, bootstrap: Bootstrap, top: Ceiling, sites: int, limit: float = LIMIT) -> Ratio:
+    """One set of errors against its yardstick over N tokens of one of `sites` sites."""
+    known, yard = errors.error[np.isfinite(errors.error)], errors.yard[np.isfinite(errors.yard)]
+    if not len(known) or not len(yard):
+        nan = math.nan
+        reason = "the floor's captures hold none of these tokens"
+        return Ratio(errors.of, nan, nan, nan, limit, 0, nan, nan, Verdict.INCONCLUSIVE, reason)
+    who = errors.of.split()[0]
+    median = float(np.median(known) / np.median(yard))
+    low, high = median, median
+    tokens = min(len(known), len(yard))
+    if tokens >= FEWEST_TOKENS:
+        spread = bootstrap.medians(errors.error) / bootstrap.yard_medians(errors.yard)
+        low, high = (float(q) for q in np.quantile(spread, (0.025, 0.975)))
+    largest = limit * max(float(yard.max()), top.pooled if top.heavy else 0.0)
+    share = float((known > limit * np.quantile(yard, 0.95)).mean())
+    found = _Tests(
+        tokens=tokens,
+        median=median,
+        low=low,
+        high=high,
+        limit=limit,
+        largest=largest,
+        beyond=int((known > largest).sum()),
+        lost=int((known > max(largest, LOST)).sum()),
+        fewest=fewest_beyond(sites),
+        share=share,
+        share_low=wilson(share, len(known))[0],
+        allowed=wilson(TAIL * (2 if who == "pair" else 1), len(yard))[1],
+    )
+    verdict, reason = found.word()
+    reason = f"{NAMES[who]}: {reason}" + (
+        " (massive channels left out)" if errors.of.endswith("rest") else ""
+    )
+    return Ratio(errors.of, median, low, high, limit, found.beyond, share, found.share_low, verdict, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tests:
+    """The figures of the three tests."""
+
+    tokens: int
+    median: float
+    low: float
+    high: float
+    limit: float
+    largest: float
+    beyond: int
+    lost: int
+    fewest: int
+    share: float
+    share_low: float
+    allowed: float
+
+    def word(self) -> tuple[Verdict, str]:
+        """The verdict and its reason: the first test that speaks, accusations first."""
+        enough = self.tokens >= FEWEST_TOKENS
+        bulk = f"{self.median:.2g}× the floor (95 % {self.low:.2g} to {self.high:.2g})"
+        tail = f"{self.share:.0%} of tokens beyond {self.limit:g}× the floor's 95th percentile"
+        extremes = f"{_tokens(self.beyond)} beyond {self.largest:.2g}, {self.limit:g}× the floor's largest"
+        crosses = f"{bulk}: the interval crosses the limit {self.limit:g}; more prompts settle it"
+        few = f"{_tokens(self.tokens)} are too few for an interval: {FEWEST_TOKENS} are needed"
+        tests = (
+            (enough and self.low > self.limit, Verdict.DIVERGED, f"{bulk}, the limit is {self.limit:g}"),
+            (self.lost > 0, Verdict.DIVERGED, f"{_tokens(self.lost)} off by as much as the state itself"),
+            (not enough, Verdict.INCONCLUSIVE, few),
+            (self.share_low > self.limit * self.allowed, Verdict.DIVERGED, tail),
+            (self.beyond >= self.fewest, Verdict.DIVERGED, extremes),
+            (self.high > self.limit, Verdict.INCONCLUSIVE, crosses),
+            (self.share_low > self.allowed, Verdict.INCONCLUSIVE, tail),
+            (self.beyond > 0, Verdict.INCONCLUSIVE, extremes),
+        )
+        return next(((v, reason) for holds, v, reason in tests if holds), (Verdict.PARITY, bulk))
+
+
+def _tokens(count: int) -> str:
+    return f"{count} token{'s' * (count != 1)}"
+
+
+def fewest_beyond(sites: int) -> int:
+    """Tokens beyond the floor's largest error that chance does not explain: 2^-k x sites < 0.01."""
+    return math.ceil(math.log2(100 * max(sites, 1)))
+
+
+def wilson(share: float, count: int, z: float = Z95) -> tuple[float, float]:
+    """The 95 % Wilson interval of a share of `count`."""
+    centre = share + z * z / (2 * count)
+    spread = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    whole = 1 + z * z / count
+    return max(0.0, (centre - spread) / whole), min(1.0, (centre + spread) / whole)

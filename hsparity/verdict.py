@@ -1,0 +1,66 @@
+"""The verdict of a comparison and its one sentence, from the sites and the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hsparity.evidence import Evidence
+from hsparity.model import Finding, SiteDelta, Verdict
+
+
+def decide(
+    evidence: Evidence, deltas: Sequence[SiteDelta], found: Sequence[Finding]
+) -> tuple[Verdict, str, tuple[Finding, ...]]:
+    """Verdict, headline, and the findings in order: causes by share explained, notes, ruled out.
+
+    Only requested sites decide, and structural findings. No finding ever turns a divergence into parity.
+    """
+    wanted = [d for d in deltas if d.requested]
+    structural = [f for f in found if f.structural and f.severity == "cause" and not f.ruled_out]
+    words = {d.verdict for d in wanted}
+    if structural or words & {Verdict.DIVERGED, Verdict.MISSING}:
+        verdict = Verdict.DIVERGED
+    elif Verdict.INCONCLUSIVE in words or not wanted:
+        verdict = Verdict.INCONCLUSIVE
+    else:
+        verdict = Verdict.PARITY
+    kept = [f for f in found if not (f.ruled_out and verdict is Verdict.PARITY)]
+    kept = [f for f in kept if f.code != "HS901" or verdict is Verdict.PARITY]
+    order = sorted(kept, key=_rank)
+    return verdict, headline(evidence, verdict, wanted, structural), tuple(order)
+
+
+def _rank(finding: Finding) -> tuple[bool, bool, bool, float, str]:
+    return (
+        finding.ruled_out,
+        finding.severity != "cause",
+        not finding.structural,
+        -(finding.explained if finding.explained is not None else -1.0),
+        finding.code,
+    )
+
+
+def headline(
+    evidence: Evidence, verdict: Verdict, wanted: Sequence[SiteDelta], structural: Sequence[Finding]
+) -> str:
+    """One sentence."""
+    total = len(wanted)
+    layers = f"{total} requested {'site' if total == 1 else 'sites'}"
+    terms = evidence.judge.terms
+    if terms.tol is not None:
+        floor = f"the tolerance {terms.tol:g}"
+    else:
+        floor = "the noise floor" if evidence.has_floor else "bit equality"
+    if verdict is Verdict.PARITY:
+        return f"{'The' if total == 1 else 'All'} {layers} {'lies' if total == 1 else 'lie'} within {floor}."
+    if verdict is Verdict.DIVERGED:
+        out = sum(d.verdict in (Verdict.DIVERGED, Verdict.MISSING) for d in wanted)
+        if out:
+            return f"{out} of {layers} {'lies' if out == 1 else 'lie'} outside {floor}."
+        return f"{structural[0].headline[:1].upper()}{structural[0].headline[1:].rstrip('.')}."
+    open_ = [d for d in wanted if d.verdict is Verdict.INCONCLUSIVE]
+    if not wanted:
+        return "Nothing that was requested could be placed."
+    if not evidence.has_floor and terms.tol is None:
+        return f"{len(open_)} of {layers} differ, and no floor says what is noise."
+    return f"{len(open_)} of {layers} cannot be decided: {open_[0].reason}."

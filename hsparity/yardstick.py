@@ -1,0 +1,160 @@
+"""Which of the captures at hand serve as the floor of a pair."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hsparity.align.tokens import RowAlignment
+from hsparity.capture.read import MANIFEST, open_source
+from hsparity.capture.source import Source
+from hsparity.errors import HsparityError
+
+TRANSFORMERS = ("hf", "transformers")
+# Settings that change the arithmetic; engines spell some of them in two ways.
+SETTINGS = {
+    "mode": ("mode",),
+    "tp": ("tp",),
+    "pp": ("pp",),
+    "attention backend": ("attention_backend",),
+    "quantisation": ("quantization", "quantisation"),
+    "kv dtype": ("kv_cache_dtype",),
+    "chunked prefill": ("chunked_prefill",),
+    "prefix cache": ("prefix_cache", "prefix_caching"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Places of the floor's captures among ref (0), cand (1) and the floors (2…). All None: no floor."""
+
+    fp32: int | None = None
+    bf16: int | None = None
+    repeat: int | None = None
+    repeated: int = 0  # the side that `repeat` repeats
+
+    @property
+    def kind(self) -> str:
+        if self.fp32 is not None and self.bf16 is not None:
+            return "bf16-reference"
+        return "repeat" if self.repeat is not None else "none"
+
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Sides to subtract, (0, 1) first."""
+        wanted = [(0, 1)]
+        if self.fp32 is not None and self.bf16 is not None:
+            wanted += [(self.fp32, i) for i in (0, 1, self.bf16) if i != self.fp32]
+        elif self.repeat is not None:
+            wanted.append((self.repeated, self.repeat))
+        unique: list[tuple[int, int]] = []
+        for i, j in wanted:
+            if (i, j) not in unique and (j, i) not in unique:
+                unique.append((i, j))
+        return tuple(unique)
+
+
+def setting(source: Source, name: str) -> str | None:
+    """A setting under whichever name the engine gives it, in words; None when it says nothing."""
+    said = source.manifest.settings
+    value = next((said[key] for key in SETTINGS[name] if key in said), None)
+    if name == "kv dtype" and value == "auto":
+        return source.manifest.dtype
+    if value in (None, "auto"):
+        return None
+    return "none" if value == "" else str(value).lower()
+
+
+def same_run(one: Source, other: Source) -> bool:
+    """Same engine, version, dtype and arithmetic: a difference between the two is the engine's own noise."""
+    a, b = one.manifest, other.manifest
+    return (
+        (a.engine, a.engine_version, a.dtype) == (b.engine, b.engine_version, b.dtype)
+        and a.engine != "plain"
+        and all(setting(one, name) == setting(other, name) for name in SETTINGS)
+        and a.settings.get("batch") == b.settings.get("batch")
+    )
+
+
+def _is_transformers(source: Source, dtype: str) -> bool:
+    return source.manifest.engine in TRANSFORMERS and source.manifest.dtype == dtype
+
+
+def assign(ref: Source, cand: Source, floors: Sequence[Source]) -> Roles:
+    """The roles of the captures at hand. Raises E211 for a floor that is of no use to this pair."""
+    sources = [ref, cand, *floors]
+    for floor in floors:
+        for name in ("num_layers", "hidden_size"):
+            own, other = getattr(ref.manifest, name), getattr(floor.manifest, name)
+            if own != other:
+                notes = (f"ref    {ref.path}  {name} {own}", f"floor  {floor.path}  {name} {other}")
+                raise HsparityError("E211", "the floor is a capture of another model", notes, _HELP)
+        sides = {s.manifest.weights_sha256 for s in (ref, cand)}
+        digest = floor.manifest.weights_sha256
+        if digest and "" not in sides and digest not in sides:
+            notes = (f"floor  {floor.path}  sha256 {digest[:16]}…", "neither side ran these weights")
+            raise HsparityError("E211", "the floor is a capture of other weights", notes, _HELP)
+    found = {
+        d: next((i for i, s in enumerate(sources) if _is_transformers(s, d)), None)
+        for d in ("float32", "bfloat16")
+    }
+    fp32, bf16 = found["float32"], found["bfloat16"]
+    if fp32 is not None and bf16 is not None:
+        return Roles(fp32, bf16)
+    for i, floor in enumerate(floors, 2):
+        for side, source in enumerate((ref, cand)):
+            if same_run(source, floor):
+                return Roles(repeat=i, repeated=side)
+    if floors:
+        made = [
+            f"{s.path}  {s.manifest.engine} {s.manifest.engine_version} {s.manifest.dtype}" for s in floors
+        ]
+        raise HsparityError("E211", "no floor can be made of these captures for this pair", made, _HELP)
+    return Roles()
+
+
+def check_shares_tokens(roles: Roles, rows: RowAlignment, sources: Sequence[Source]) -> None:
+    """Raises E211 when a floor's capture has fewer than half of the aligned tokens."""
+    for i in (roles.fp32, roles.bf16, roles.repeat):
+        if i is None:
+            continue
+        held = sum(int((p.rows[i] >= 0).sum()) for p in rows.prompts)
+        if 2 * held < rows.tokens:
+            note = f"floor  {sources[i].path}: {held} of the {rows.tokens} aligned tokens"
+            raise HsparityError("E211", "the floor was captured from other tokens", (note,), _HELP)
+
+
+def describe(roles: Roles, sources: Sequence[Source]) -> str:
+    """The floor as a sentence that names its captures."""
+
+    def named(i: int) -> str:
+        return f"{sources[i].path}" + {0: " (the reference)", 1: " (the candidate)"}.get(i, "")
+
+    if roles.fp32 is not None and roles.bf16 is not None:
+        m = sources[roles.fp32].manifest
+        tokens = sum(p.rows for p in m.prompts)
+        made = f"{m.engine} {m.engine_version}".strip()
+        size = f"{len(m.prompts)} prompt{'s' * (len(m.prompts) != 1)}, {tokens:,} tokens"
+        return f"fp32 {named(roles.fp32)} and bf16 {named(roles.bf16)} by {made}, {size}"
+    if roles.repeat is not None:
+        side = ("reference", "candidate")[roles.repeated]
+        return f"{named(roles.repeat)}, a repeat of the {side}"
+    return "none"
+
+
+def find_floors(path: str | os.PathLike[str]) -> list[Source]:
+    """A capture, or the captures directly inside a folder. Raises E211 when there is neither."""
+    folder = Path(path)
+    if (folder / MANIFEST).is_file() or (folder / "plain.json").is_file():
+        return [open_source(path)]
+    inside = sorted(p.parent for p in [*folder.glob(f"*/{MANIFEST}"), *folder.glob("*/plain.json")])
+    if not inside:
+        raise HsparityError("E211", f"no capture in {path}", help=_HELP)
+    return [open_source(p) for p in inside]
+
+
+_HELP = (
+    "across engines: a Transformers capture in fp32 and one in bf16 of the same prompts\n"
+    "(hsparity capture hf --dtype float32 …); for one engine against itself: a repeat of one side"
+)

@@ -1,0 +1,145 @@
+"""The judgement of errors against a yardstick: what is accused, what is acquitted, and what stays open."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hsparity.floor import Bootstrap, Errors, ceiling, fewest_beyond, judge, wilson
+from hsparity.model import Ratio, Verdict
+
+TOKENS = 512
+
+
+def yard(seed: int, tokens: int = TOKENS, flips: float = 0.0) -> np.ndarray:
+    """Log-normal errors around 4e-3; a share of `flips` jumps to about 0.2."""
+    rng = np.random.default_rng(seed)
+    values = 4e-3 * np.exp(0.15 * rng.standard_normal(tokens))
+    hit = rng.random(tokens) < flips
+    values[hit] = 0.2 * np.exp(0.3 * rng.standard_normal(hit.sum()))
+    return values
+
+
+def judged(
+    error: np.ndarray, floor: np.ndarray, of: str = "cand", prompts: int = 1, sites: int = 30
+) -> Ratio:
+    lengths = [len(error) // prompts] * prompts
+    return judge(Errors(of, error, floor), Bootstrap.over(lengths), ceiling([floor]), sites)
+
+
+@pytest.mark.parametrize("flips", [0.0, 0.03])
+@pytest.mark.parametrize("tokens", [64, 512, 4096])
+def test_the_same_distribution_is_never_accused(tokens: int, flips: float) -> None:
+    """Of 40 pairs from one distribution none is diverged and, with 512 tokens, at most one in ten is open."""
+    words = [judged(yard(s, tokens, flips), yard(s + 100, tokens, flips)).verdict for s in range(40)]
+    assert Verdict.DIVERGED not in words
+    if tokens >= 512:
+        assert words.count(Verdict.PARITY) >= 36
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.2, 1.0, 1.3])
+def test_below_the_limit_is_parity(scale: float) -> None:
+    assert judged(scale * yard(1), yard(2)).verdict is Verdict.PARITY
+
+
+@pytest.mark.parametrize("scale", [1.7, 3.0, 25.0])
+def test_above_the_limit_is_diverged(scale: float) -> None:
+    """W8A8 stands near 3, 4-bit weights near 25."""
+    assert judged(scale * yard(1), yard(2)).verdict is Verdict.DIVERGED
+
+
+def test_an_interval_across_the_limit_is_inconclusive() -> None:
+    found = judged(1.5 * yard(1), yard(2))
+    assert found.low < 1.5 < found.high
+    assert found.verdict is Verdict.INCONCLUSIVE
+
+
+def test_too_few_tokens_are_inconclusive() -> None:
+    """Fifteen tokens are never parity, however small their errors."""
+    assert judged(0.1 * yard(1, 15), yard(2, 15)).verdict is Verdict.INCONCLUSIVE
+    assert judged(0.1 * yard(1, 16), yard(2, 16)).verdict is Verdict.PARITY
+
+
+@pytest.mark.parametrize("value", [0.05, 0.3, 0.9])
+def test_one_token_beyond_is_inconclusive(value: float) -> None:
+    error = yard(1)
+    error[7] = value
+    found = judged(error, yard(2))
+    assert (found.beyond, found.verdict) == (1, Verdict.INCONCLUSIVE)
+
+
+def test_one_token_as_far_off_as_its_state_is_diverged() -> None:
+    error = yard(1, flips=0.03)
+    error[7] = 1.4
+    assert judged(error, yard(2, flips=0.03)).verdict is Verdict.DIVERGED
+
+
+def test_many_tokens_beyond_are_diverged_before_the_tail_sees_them() -> None:
+    """Twelve tokens of 512 are 2 %, far below the tail's share, and cannot be chance over 30 sites."""
+    error = yard(1)
+    error[: fewest_beyond(30)] = 0.05
+    found = judged(error, yard(2))
+    assert found.share < 0.05
+    assert found.verdict is Verdict.DIVERGED
+    error = yard(1)
+    error[: fewest_beyond(30) - 1] = 0.05
+    assert judged(error, yard(2)).verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_heavy_tail_is_diverged_though_its_extremes_are_not() -> None:
+    """A tenth of the tokens at 40x, below the floor's largest jump: only the tail's share tells."""
+    floor = yard(2, 2048, flips=0.01)
+    error = yard(1, 2048)
+    error[:240] = 0.15
+    found = judged(error, floor)
+    assert found.beyond == 0
+    assert found.verdict is Verdict.DIVERGED
+
+
+def test_a_jump_the_floor_shows_elsewhere_is_no_extreme() -> None:
+    """Where the yardstick jumps at some boundary, a first jump of that size at another one is open to any
+    engine."""
+    calm, jumping = yard(2), yard(3, flips=0.03)
+    error = yard(1)
+    error[7] = 0.2
+    alone = judge(Errors("cand", error, calm), Bootstrap.over([TOKENS]), ceiling([calm]), 2)
+    beside = judge(Errors("cand", error, calm), Bootstrap.over([TOKENS]), ceiling([calm, jumping]), 2)
+    assert (alone.verdict, beside.verdict) == (Verdict.INCONCLUSIVE, Verdict.PARITY)
+
+
+def test_prompts_are_drawn_whole_when_there_are_eight() -> None:
+    """Tokens of one prompt that share an error are one observation: the interval is wider than for loose
+    tokens."""
+    rng = np.random.default_rng(0)
+    shared = np.repeat(np.exp(0.4 * rng.standard_normal(16)), 32)
+    error, floor = shared * yard(1), yard(2)
+    loose, whole = judged(error, floor, prompts=1), judged(error, floor, prompts=16)
+    assert whole.high - whole.low > 2 * (loose.high - loose.low)
+
+
+def test_the_interval_holds_the_ratio_of_medians_of_plain_resampling() -> None:
+    """The interval from binned counts is that of resampled medians within a few per cent."""
+    error, floor = 1.1 * yard(1, 400), yard(2, 400)
+    found = judged(error, floor)
+    rng = np.random.default_rng(1)
+    draws = rng.integers(0, 400, (4000, 400))
+    spread = np.median(error[draws], axis=1) / np.median(floor[draws], axis=1)
+    np.testing.assert_allclose((found.low, found.high), np.quantile(spread, (0.025, 0.975)), rtol=0.01)
+
+
+def test_tokens_without_a_floor_are_judged_with_the_rest() -> None:
+    """A garbage token that the floor's captures lack is not excused."""
+    floor, error = yard(2), yard(1)
+    floor[:20] = np.nan
+    assert judged(error, floor, "pair").verdict is Verdict.PARITY
+    error[3] = 1.4
+    assert judged(error, floor, "pair").verdict is Verdict.DIVERGED
+
+
+def test_a_floor_of_other_tokens_decides_nothing() -> None:
+    assert judged(yard(1), np.full(TOKENS, np.nan)).verdict is Verdict.INCONCLUSIVE
+
+
+def test_wilson_interval_of_a_known_case() -> None:
+    """10 of 100: 0.0552 to 0.1744 (standard table)."""
+    np.testing.assert_allclose(wilson(0.1, 100), (0.0552, 0.1744), atol=1e-4)

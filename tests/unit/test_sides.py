@@ -1,0 +1,89 @@
+"""Which captures a comparison takes, as far as that is decided without an engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hsparity.capture import sides
+from hsparity.config import Config, FloorConfig, SideConfig
+from hsparity.errors import HsparityError
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two", "fp32"):
+        (tmp_path / name).mkdir()
+
+
+def code_of(*arguments: object, **options: object) -> HsparityError:
+    with pytest.raises(HsparityError) as caught:
+        sides.resolve_pair(*arguments, **options)  # type: ignore[arg-type]
+    return caught.value
+
+
+def test_two_folders() -> None:
+    """Two folders are taken as they are typed; nothing is made, no floor is invented."""
+    chosen = sides.resolve_pair("one", "./two", layers="2")
+    assert (chosen.ref, chosen.cand, chosen.floors) == (Path("one"), Path("./two"), ())
+    assert (chosen.layers, chosen.boundaries, chosen.tokens) == ("2", None, "all")
+
+
+def test_config(tmp_path: Path) -> None:
+    """hsparity.toml gives what the command line does not; the command line wins."""
+    (tmp_path / "hsparity.toml").write_text(
+        'layers = "1"\ntokens = "decode"\n[ref]\ncapture = "one"\n[cand]\ncapture = "two"\n'
+        '[floor]\ncaptures = ["fp32"]\n'
+    )
+    chosen = sides.resolve_pair(None, None)
+    assert (chosen.ref, chosen.cand, chosen.floors) == (Path("one"), Path("two"), (Path("fp32"),))
+    assert (chosen.layers, chosen.tokens) == ("1", "decode")
+    other = sides.resolve_pair("two", None, boundaries="3", floors=["none"], tokens="all")
+    assert (other.ref, other.floors) == (Path("two"), ())
+    assert (other.layers, other.boundaries, other.tokens) == (None, "3", "all")
+
+
+def test_nothing_given(tmp_path: Path) -> None:
+    """A missing side is E101 and shows the forms that work; it never picks captures that lie about."""
+    error = code_of(None, None)
+    assert error.code == "E101"
+    assert "hsparity compare hf vllm --model M" in error.help
+    assert code_of("one", None).message == "nothing to compare: CAND is missing"
+    (tmp_path / "hsparity.toml").write_text('[ref]\ncapture = "one"\n')
+    assert "has no [cand]" in code_of(None, None).notes[0]
+
+
+def test_missing_folder() -> None:
+    """A path that does not exist is E202 and names the engines, for a mistyped one looks like a path."""
+    error = code_of("one", "vlm")
+    assert error.code == "E202"
+    assert "vllm" in error.help
+
+
+def test_engine_without_model() -> None:
+    """An engine side needs a model."""
+    error = code_of("hf", "one")
+    assert error.code == "E101"
+    assert "--model" in error.help
+
+
+def test_folder_called_like_an_engine(tmp_path: Path) -> None:
+    """./hf is the folder, hf the engine."""
+    (tmp_path / "hf").mkdir()
+    assert sides.resolve_pair("./hf", "one").ref == Path("./hf")
+    assert code_of("hf", "one").code == "E101"
+
+
+def test_config_elsewhere(tmp_path: Path) -> None:
+    """Paths in a config are meant from its folder, paths that were typed from ours."""
+    config = Config(
+        path=tmp_path / "sub" / "hsparity.toml",
+        ref=SideConfig(capture="inner"),
+        floor=FloorConfig(captures=("f",)),
+    )
+    (tmp_path / "sub" / "inner").mkdir(parents=True)
+    assert sides.resolve("ref", config) == tmp_path / "sub" / "inner"
+    assert sides.resolve("one", config) == tmp_path / "one"
+    assert sides.floor(config) == [tmp_path / "sub" / "f"]
