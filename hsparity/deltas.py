@@ -101,7 +101,7 @@ class Judge:
         bad = np.array([np.nansum(read["bad_ref"]), np.nansum(read["bad_cand"])])
         sinks = self._sinks(read["ref_norm"])
         compared = int(np.isfinite(read["bad_ref"]).sum())
-        ratios = self._ratios(site, read)
+        ratios = self._ratios(site)
         verdict, reason = self._verdict(read, compared, ratios)
         rest = {n: np.where(sinks, np.nan, read["rest_" + n]) for n in ("rel_l2", "cosine")}
         return SiteDelta(
@@ -162,21 +162,29 @@ class Judge:
         values = self.yard(site)
         return quantiles(values) if np.isfinite(values).any() else None
 
-    def _ratios(self, site: int, read: dict[str, Vector]) -> tuple[Ratio, ...]:
+    def errors(self, site: int) -> list[tuple[Errors, Ceiling]]:
+        """Every set of errors the site is judged by, with the ceiling of its extremes; empty without a
+        floor."""
         if not self.has_floor:
-            return ()
+            return []
         found = []
         for suffix, rest in (("", ""), ("_rest", " rest")):
             yard = self.yard(site, suffix)
-            wanted = {"pair": read["rest_rel_l2" if rest else "rel_l2"] / self.scale}
+            names = {"pair": "rest_rel_l2" if rest else "rel_l2"}
             if self.terms.roles.kind == "bf16-reference":
-                wanted = {"ref": read["ref_error" + suffix], "cand": read["cand_error" + suffix], **wanted}
-            for of, error in wanted.items():
-                errors = Errors(of + rest, error, yard)
-                found.append(
-                    judge(errors, self.bootstrap, self.tops[suffix], len(self.pairs), self.terms.limit)
-                )
-        return tuple(found)
+                names = {"ref": "ref_error" + suffix, "cand": "cand_error" + suffix, **names}
+            for of, column in names.items():
+                error = self.table.read(site, column).astype(np.float64)
+                if of == "pair":
+                    error /= self.scale
+                found.append((Errors(of + rest, error, yard), self.tops[suffix]))
+        return found
+
+    def _ratios(self, site: int) -> tuple[Ratio, ...]:
+        return tuple(
+            judge(errors, self.bootstrap, top, len(self.pairs), self.terms.limit)
+            for errors, top in self.errors(site)
+        )
 
     def _verdict(
         self, read: dict[str, Vector], compared: int, ratios: Sequence[Ratio]

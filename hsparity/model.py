@@ -57,7 +57,9 @@ class Side:
 class Request:
     """What the user claimed and asked for: it decides the verdict."""
 
-    layers: tuple[int, ...]  # requested boundaries - 1; may hold -1 (boundary 0, embeddings) when asked by --boundaries
+    layers: tuple[
+        int, ...
+    ]  # requested boundaries - 1; may hold -1 (boundary 0, embeddings) when asked by --boundaries
     boundaries: tuple[int, ...]  # requested boundaries, canonical
     spelled: str  # "--layers 2,30,58", "--boundaries 3,31,59", "--layers all"
     offset: int = 0  # compare ref boundary r with cand boundary r - offset
@@ -108,7 +110,9 @@ class SiteDelta:
     cand: str  # site key
     requested: bool  # decides the verdict
     tokens: int  # N; 0 when missing
-    metrics: dict[str, Quantiles]  # "rel_l2", "cosine", "mse", "max_abs", "norm_ratio": all tokens, all channels
+    metrics: dict[
+        str, Quantiles
+    ]  # "rel_l2", "cosine", "mse", "max_abs", "norm_ratio": all tokens, all channels
     rest: dict[str, Quantiles]  # "rel_l2", "cosine": massive channels and sink tokens left out
     massive_channels: tuple[int, ...]  # top 1 % by RMS over the first 256 reference tokens
     massive_rel_l2: Quantiles | None  # error within those channels
@@ -155,7 +159,9 @@ class Alignment:
     tokens: int  # N
     prompts: int  # prompts with at least one aligned token
     gaps: tuple[str, ...]  # one line each: which prompt, side, span, why
-    offset: int | None  # best common shift: ref boundary r pairs with cand boundary r - offset; None: not testable
+    offset: (
+        int | None
+    )  # best common shift: ref boundary r pairs with cand boundary r - offset; None: not testable
     offset_testable: bool
     margin: float
     rows_agreeing: int
@@ -185,7 +191,9 @@ class Finding:
     explained: float | None = None  # share of the excess removed when undone
     sites: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
-    fix: dict[str, str] = field(default_factory=dict)  # "vllm", "sglang", "sglang (DeepSeek)", "any" -> what to write
+    fix: dict[str, str] = field(
+        default_factory=dict
+    )  # "vllm", "sglang", "sglang (DeepSeek)", "any" -> what to write
     rival: str = ""
     severity: str = "cause"  # "cause" | "note"
     confirm: tuple[str, ...] = ()  # command lines
@@ -253,7 +261,8 @@ def _encode(value: Any) -> Any:
 
 
 def _decode(kind: Any, raw: Any) -> Any:
-    origin, args = getattr(kind, "__origin__", None), getattr(kind, "__args__", ())
+    origin = getattr(kind, "__origin__", None)
+    args: tuple[Any, ...] = getattr(kind, "__args__", ())
     if raw is None:
         return float("nan") if kind is float else None
     if isinstance(raw, dict) and set(raw) == {"dtype", "shape", "base64"}:

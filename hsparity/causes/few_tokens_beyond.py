@@ -33,20 +33,20 @@ class FewTokensBeyond:
     def find(self, evidence: Evidence) -> Finding | None:
         import numpy as np
 
+        from hsparity.floor import beyond
         from hsparity.model import Finding
 
         places = []
         for k, delta in enumerate(evidence.deltas):
-            few = [r for r in delta.ratios if r.beyond and r.median <= r.limit]
+            few = {r.of for r in delta.ratios if r.beyond and r.median <= r.limit}
             if not delta.requested or not few:
                 continue
-            # Beyond means above the ratio's own ceiling: the `beyond` largest errors of that kind.
-            suffix = "_rest" if few[0].of.endswith("rest") else ""
-            column = {"ref": "ref_error", "cand": "cand_error"}.get(few[0].of.split()[0])
-            name = column + suffix if column else ("rest_rel_l2" if suffix else "rel_l2")
-            errors = evidence.judge.table.read(k, name).astype(np.float64)
-            worst = np.argsort(-np.nan_to_num(errors, nan=-1.0), kind="stable")[: few[0].beyond]
-            places += [(float(errors[n]), int(n), delta.ref) for n in worst]
+            hit: dict[int, float] = {}
+            for errors, top in evidence.judge.errors(k):
+                if errors.of in few:
+                    for place in np.flatnonzero(beyond(errors, top, evidence.judge.terms.limit)):
+                        hit[int(place)] = max(hit.get(int(place), 0.0), float(errors.error[place]))
+            places += [(value, n, delta.ref) for n, value in hit.items()]
         if not places:
             return None
         tokens = sorted({n for _, n, _ in places})

@@ -26,21 +26,92 @@ EXIT_CODES = {"parity": ExitCode.PARITY, "diverged": ExitCode.DIVERGED, "inconcl
 @click.command(cls=GroupedCommand)
 @click.argument("ref", required=False)
 @click.argument("cand", required=False)
-@grouped_option(WHAT, "--layers", metavar="LIST", help="Layers that decide the verdict: 2,30,58 or 0-60:5 or eagle3 or all. Layer N is the output of decoder layer N, boundary N+1.  [default: all]")
-@grouped_option(WHAT, "--boundaries", metavar="LIST", help="The same in canonical numbers: boundary r is the residual stream after r layers. Excludes --layers.")
-@grouped_option(WHAT, "--offset", type=int, default=0, metavar="N", help="Compare reference layer L with candidate layer L-N. The search for an offset always runs; only this flag changes the verdict.  [default: 0]")
-@grouped_option(WHAT, "--tokens", metavar="SLICE", help="all, prefill, decode, or a slice such as 0:128.  [default: all]")
-@grouped_option(EQUAL, "--floor", "floors", multiple=True, metavar="DIR", help="Captures that the differences are measured against: Transformers in fp32 and in bf16, or a repeat of one side. May be given twice, or name a folder that holds them; none leaves them out.")
-@grouped_option(EQUAL, "--tol", type=click.FloatRange(min=0, min_open=True), metavar="X", help="Largest relative L2 error of any token to accept, in place of a floor.")
+@grouped_option(
+    WHAT,
+    "--layers",
+    metavar="LIST",
+    help=(
+        "Layers that decide the verdict: 2,30,58 or 0-60:5 or eagle3 or all. Layer N is the "
+        "output of decoder layer N, boundary N+1.  [default: all]"
+    ),
+)
+@grouped_option(
+    WHAT,
+    "--boundaries",
+    metavar="LIST",
+    help=(
+        "The same in canonical numbers: boundary r is the residual stream after r layers. Excludes --layers."
+    ),
+)
+@grouped_option(
+    WHAT,
+    "--offset",
+    type=int,
+    default=0,
+    metavar="N",
+    help=(
+        "Compare reference layer L with candidate layer L-N. The search for an offset always "
+        "runs; only this flag changes the verdict.  [default: 0]"
+    ),
+)
+@grouped_option(
+    WHAT, "--tokens", metavar="SLICE", help="all, prefill, decode, or a slice such as 0:128.  [default: all]"
+)
+@grouped_option(
+    EQUAL,
+    "--floor",
+    "floors",
+    multiple=True,
+    metavar="DIR",
+    help=(
+        "Captures that the differences are measured against: Transformers in fp32 and in "
+        "bf16, or a repeat of one side. May be given twice, or name a folder that holds them;"
+        " none leaves them out."
+    ),
+)
+@grouped_option(
+    EQUAL,
+    "--tol",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="X",
+    help=("Largest relative L2 error of any token to accept, in place of a floor."),
+)
 @grouped_option(REPORTS, "--html", "html", metavar="FILE", help="Write a one-file HTML report.")
-@grouped_option(REPORTS, "--json", "json_", metavar="FILE", help="Write the whole result; '-' for standard output. Re-render it later with hsparity report.")
+@grouped_option(
+    REPORTS,
+    "--json",
+    "json_",
+    metavar="FILE",
+    help=("Write the whole result; '-' for standard output. Re-render it later with hsparity report."),
+)
 @grouped_option(REPORTS, "--markdown", metavar="FILE", help="Write a summary to paste into an issue.")
-@grouped_option(ENGINES, "--model", metavar="M", help="Model for sides that are engines. A folder, a hub name, or tiny:deepseek-v3.")
-@grouped_option(ENGINES, "--prompts", metavar="FILE", help="Prompts for sides that are engines (JSONL).  [default: a small English set]")
-@grouped_option(ENGINES, "--no-capture", is_flag=True, help="Fail rather than start an engine for a side that has no capture.")
+@grouped_option(
+    ENGINES,
+    "--model",
+    metavar="M",
+    help=("Model for sides that are engines. A folder, a hub name, or tiny:deepseek-v3."),
+)
+@grouped_option(
+    ENGINES,
+    "--prompts",
+    metavar="FILE",
+    help=("Prompts for sides that are engines (JSONL).  [default: a small English set]"),
+)
+@grouped_option(
+    ENGINES,
+    "--no-capture",
+    is_flag=True,
+    help="Fail rather than start an engine for a side that has no capture.",
+)
 @grouped_option(OUTPUT, "-q", "--quiet", is_flag=True, help="Print the verdict line only.")
 @grouped_option(OUTPUT, "-v", "--verbose", is_flag=True, help="Show every layer, and the engines' own logs.")
-@grouped_option(OUTPUT, "--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="NO_COLOR is honoured too.  [default: auto]")
+@grouped_option(
+    OUTPUT,
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    help="NO_COLOR is honoured too.  [default: auto]",
+)
 @grouped_option(OUTPUT, "--exit-zero", is_flag=True, help="Exit 0 even when the sides diverge.")
 def compare(
     ref: str | None,
@@ -93,8 +164,16 @@ def compare(
     from ..capture import sides
 
     chosen = sides.resolve_pair(
-        ref, cand, floors=floors, model=model, prompts=prompts, allow_capture=not no_capture, verbose=verbose,
-        layers=layers, boundaries=boundaries, tokens=tokens,
+        ref,
+        cand,
+        floors=floors,
+        model=model,
+        prompts=prompts,
+        allow_capture=not no_capture,
+        verbose=verbose,
+        layers=layers,
+        boundaries=boundaries,
+        tokens=tokens,
     )
     result = _compare(chosen, offset, tol)
     write_reports(result, outputs, console_options(color, quiet=quiet, verbose=verbose))
@@ -105,11 +184,12 @@ def _compare(chosen: Any, offset: int, tol: float | None) -> Comparison:
     from ..capture.read import open_source
     from ..compare import Query
     from ..compare import compare as compare_sources
+    from ..yardstick import find_floors
     from .progress import Progress
 
     query = Query(chosen.layers, chosen.boundaries, offset, chosen.tokens, tol)
     ref, cand = open_source(chosen.ref), open_source(chosen.cand)
-    floors = [open_source(path) for path in chosen.floors]
+    floors = [source for path in chosen.floors for source in find_floors(path)]
     with Progress("comparing") as progress:
         return compare_sources(ref, cand, floors, query, progress)
 

@@ -23,7 +23,9 @@ class Commands(click.Group):
     """Finds cmd_*.py beside this file; there is no second list."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        names = sorted(m.name.removeprefix("cmd_") for m in iter_modules(command_folder) if m.name.startswith("cmd_"))
+        names = sorted(
+            m.name.removeprefix("cmd_") for m in iter_modules(command_folder) if m.name.startswith("cmd_")
+        )
         return [n for n in FIRST if n in names] + [n for n in names if n not in FIRST]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -87,7 +89,11 @@ def _show_usage(error: click.ClickException) -> None:
     """A mistyped command line in the same form as every other error."""
     context = getattr(error, "ctx", None)
     message = error.format_message().rstrip(".")
-    shown = HsparityError("E100", message[:1].lower() + message[1:], help=f"{context.command_path if context else 'hsparity'} --help")
+    shown = HsparityError(
+        "E100",
+        message[:1].lower() + message[1:],
+        help=f"{context.command_path if context else 'hsparity'} --help",
+    )
     click.echo(shown.render(), err=True)
 
 

@@ -12,7 +12,9 @@ from .schema import CaptureSpec, PromptSpec
 
 SPEC_ENV = "HSPROBE_SPEC"  # path of the spec file; unset means the plugin stays inert
 OUT_ENV = "HSPROBE_OUT"  # the capture folder
-SHIMS_ENV = "HSPROBE_SHIMS"  # comma list of shims the launcher put around the engine: "libcuda-stub,mla-absorb"
+SHIMS_ENV = (
+    "HSPROBE_SHIMS"  # comma list of shims the launcher put around the engine: "libcuda-stub,mla-absorb"
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,9 @@ class EngineInfo:
     num_layers: int
     hidden_size: int
     dtype: str
-    settings: dict[str, Any]  # "mode": "eager" | "compiled" | "graphs" is mandatory, and what was asked but not applied
+    settings: dict[
+        str, Any
+    ]  # "mode": "eager" | "compiled" | "graphs" is mandatory, and what was asked but not applied
     environment: dict[str, str]
     native_labels: dict[str, str] = field(default_factory=dict)
     norm_eps: float | None = None

@@ -71,7 +71,9 @@ class CaptureSpec:
     engine: str  # "hf" | "vllm" | "sglang"
     model: str  # local path or hub name, passed to the engine as is
     prompts: tuple[PromptSpec, ...]
-    sites: tuple[str, ...]  # site keys asked of the hooks; "boundary.*" etc. are expanded by the probe (L is known there)
+    sites: tuple[
+        str, ...
+    ]  # site keys asked of the hooks; "boundary.*" etc. are expanded by the probe (L is known there)
     mechanism: str = "hooks"  # "hooks" | "native" | "both"
     native_ids: tuple[int, ...] = ()  # exactly as a draft config would give them
     generate: int = 0  # tokens to decode after each prompt
@@ -159,7 +161,9 @@ class CaptureManifest:
     num_layers: int
     hidden_size: int
     dtype: str  # storage dtype of hidden states
-    settings: dict[str, Any]  # tp, mode ("eager" | "compiled" | "graphs"), attention backend, mechanism, native_ids, shims, …
+    settings: dict[
+        str, Any
+    ]  # tp, mode ("eager" | "compiled" | "graphs"), attention backend, mechanism, native_ids, shims, …
     environment: dict[str, str]
     native_labels: dict[str, str]  # site key -> the engine's own name
     prompts: tuple[Prompt, ...]

@@ -107,6 +107,19 @@ def test_a_jump_the_floor_shows_elsewhere_is_no_extreme() -> None:
     assert (alone.verdict, beside.verdict) == (Verdict.INCONCLUSIVE, Verdict.PARITY)
 
 
+def test_an_ill_conditioned_token_is_no_extreme() -> None:
+    """A token that stands out in the floor may stand out three times as far; the same error elsewhere is
+    named."""
+    floor, error = yard(2), yard(1)
+    floor[7] = 0.1
+    error[7] = 0.25
+    assert judged(error, floor).verdict is Verdict.PARITY
+    error[7], error[8] = error[8], error[7]
+    assert judged(error, floor).verdict is Verdict.INCONCLUSIVE
+    error[7] = 1.1
+    assert judged(error, floor).verdict is Verdict.DIVERGED
+
+
 def test_prompts_are_drawn_whole_when_there_are_eight() -> None:
     """Tokens of one prompt that share an error are one observation: the interval is wider than for loose
     tokens."""

@@ -38,7 +38,9 @@ def plugin() -> None:
         "vllm": _version("vllm"),
         "torch": _version("torch"),
     }
-    (out / STARTED_FILE).write_text(json.dumps(started))
+    temporary = out / f"{STARTED_FILE}.{os.getpid()}"
+    temporary.write_text(json.dumps(started))
+    os.replace(temporary, out / STARTED_FILE)
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 
     if hasattr(WorkerWrapperBase, "_hsprobe"):
@@ -73,7 +75,7 @@ def load(spec: CaptureSpec, out: Path) -> VllmEngine:
     try:
         llm = LLM(**arguments)
     except Exception as error:
-        raise _failure(out, error, "vLLM did not load the model") from error
+        raise _failure(out, error, "vLLM did not load the model", _load_help(arguments)) from error
     if not stacks.load_facts(out):
         raise ProbeError(
             "E302",
@@ -167,6 +169,10 @@ class VllmEngine:
             labels = {f"slot.{i:03d}": f"aux_hidden_state_layers[{i}] of {ids}" for i in range(slots)}
             if slots < asked:
                 warnings.append(f"vLLM handed over {slots} slots for the {asked} ids {ids}")
+        if scale := facts["stream_scale"]:
+            warnings.append(
+                f"vLLM scales this model's stream by {scale:.6g} from layer 0 on, against overflow"
+            )
         if "prompt_logprobs" in self.spec.sites and live["enable_prefix_caching"]:
             warnings.append(
                 "vLLM does not read its prefix cache for requests that ask for prompt log-probabilities"
@@ -249,16 +255,23 @@ def _logprobs(
     return tuple(ids), tuple(values)
 
 
-def _failure(out: Path, error: Exception, what: str) -> ProbeError:
+def _failure(out: Path, error: Exception, what: str, help_text: str = "") -> ProbeError:
     """The ProbeError that a model process left, or E303 with the engine's own words."""
     left = out / FOLDER / ERROR_FILE
     if left.exists():
         record = json.loads(left.read_text())
         return ProbeError(record["code"], record["message"], record["help"])
-    if "does not support EAGLE3" in str(error):
-        return ProbeError("E309", f"vLLM says: {error}", "take --mechanism hooks")
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return ProbeError("E303", f"{what}: {lines[0]}")
+    return ProbeError("E303", f"{what}: {lines[0]}", help_text)
+
+
+def _load_help(arguments: dict[str, Any]) -> str:
+    from vllm.platforms import current_platform
+
+    ranks = arguments.get("tensor_parallel_size", 1)
+    if ranks > 1 and current_platform.is_cpu() and "VLLM_CPU_OMP_THREADS_BIND" not in os.environ:
+        return "on CPUs vLLM binds a rank to a NUMA node: set VLLM_CPU_OMP_THREADS_BIND, to 'nobind' or '0|1'"
+    return ""
 
 
 def _kv_cache_gib(arguments: dict[str, Any]) -> str:

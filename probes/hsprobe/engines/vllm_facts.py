@@ -68,6 +68,7 @@ def save_loaded(out: Path, runner: Any, stack: stacks.Stack, moe: tuple[int, ...
         stack=stack.path,
         moe_layers=list(moe),
         runner=class_path(runner),
+        stream_scale=_stream_scale(stack, config),
         aux_layers=None if aux is None else list(aux),
         environment=environment(runner.device),
         model_config=config.hf_config.to_dict(),
@@ -116,6 +117,14 @@ def environment(device: torch.device) -> dict[str, str]:
 
 def class_path(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__name__}"
+
+
+def _stream_scale(stack: stacks.Stack, config: Any) -> float | None:
+    """What vLLM's DeepSeek multiplies the stream by in float16, None where it leaves it alone."""
+    factor = getattr(stack.layers[0], "routed_scaling_factor", 1.0)
+    if config.dtype != torch.float16 or type(stack.layers[0]).__name__ != "DeepseekV2DecoderLayer":
+        return None
+    return None if factor == 1.0 else 1.0 / factor
 
 
 def _reach(config: Any, path: str) -> Any:

@@ -81,7 +81,13 @@ class RunnerProbe:
             with reported(self.out):
                 if self.native:
                     self.ask_for_aux()
-                result = load(*args, **kwargs)
+                try:
+                    result = load(*args, **kwargs)
+                except RuntimeError as error:
+                    if "does not support EAGLE3" not in str(error):
+                        raise
+                    message = f"vLLM has no auxiliary hidden states for this model: {error}"
+                    raise ProbeError("E309", message, "take --mechanism hooks") from error
                 self.install(runner.get_model())
                 return result
 
