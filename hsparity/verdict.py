@@ -47,10 +47,9 @@ def headline(
     total = len(wanted)
     layers = f"{total} requested {'site' if total == 1 else 'sites'}"
     terms = evidence.judge.terms
+    floor = "the noise floor" if evidence.has_floor else "bit equality"
     if terms.tol is not None:
         floor = f"the tolerance {terms.tol:g}"
-    else:
-        floor = "the noise floor" if evidence.has_floor else "bit equality"
     if verdict is Verdict.PARITY:
         return f"{'The' if total == 1 else 'All'} {layers} {'lies' if total == 1 else 'lie'} within {floor}."
     if verdict is Verdict.DIVERGED:

@@ -63,10 +63,8 @@ def resolve_pair(
     pair = [_side(given, config, role) for given, role in ((ref, "ref"), (cand, "cand"))]
     maker = Maker(config, allow_capture, verbose, [config.relative(s.capture) for s in pair if s.capture])
     paths = [maker.path(side) for side in pair]
-    if floors:
-        found = [Path(f) for f in floors if f != "none"]
-    else:
-        found = maker.floor(wanted=any(side.engine for side in pair))
+    running = any(side.engine for side in pair)
+    found = [Path(f) for f in floors if f != "none"] if floors else maker.floor(wanted=running)
     given_layers = layers or boundaries
     return Chosen(
         paths[0],
@@ -98,6 +96,8 @@ def _side(given: str | None, config: Config, role: str) -> SideConfig:
             raise HsparityError("E101", f"nothing to compare: {role.upper()} is missing", (where,), FORMS)
         return configured
     if _is_engine(given):
+        if (Path(given) / "manifest.json").is_file():
+            Relay(given, 0).say(f"taken as the engine; ./{given} names the folder")
         alike = [s for s in (configured, config.ref, config.cand) if s.engine == given]
         return alike[0] if alike else SideConfig(engine=given)
     return SideConfig(capture=_from_here(given, config))

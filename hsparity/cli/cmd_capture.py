@@ -223,7 +223,9 @@ def _next(out: Path, other: str, carried: Mapping[str, object], generated: bool)
     beside = [p.parent for p in sorted(out.parent.glob("*/manifest.json")) if p.parent != out]
     alike = [p for p in beside if _comparable(p, manifest.model, digests)]
     if alike:
-        return f"hsparity compare {shlex.quote(str(alike[0]))} {shlex.quote(str(out))}"
+        # A bare "vllm" would name the engine.
+        pair = [str(p) if len(p.parts) > 1 else f"./{p}" for p in (alike[0], out)]
+        return f"hsparity compare {shlex.join(pair)}"
     words = ["hsparity", "capture", other]
     words += [str(word) for name, value in carried.items() if value for word in (name, value)]
     words += ["--continuation", str(out)] if generated else []

@@ -35,7 +35,7 @@ _HELP = "make it with hsparity compare REF CAND --json result.json"
     default="auto",
     help="NO_COLOR is honoured too.  [default: auto]",
 )
-def report(  # noqa: PLR0917 (click calls it by name)
+def report(
     result: str,
     html: str | None,
     json_: str | None,

@@ -81,8 +81,10 @@ def _show(folder: Path, log: Path, total: int, progress: InstallProgress) -> Non
 def explain(lines: list[str], lock: Lock, folder: Path) -> HsparityError:
     """What pip's last lines mean, as E308."""
     text = "\n".join(lines)
-    said = [line for line in lines if line.startswith(("ERROR", "error")) or "No space left" in line][-4:]
-    notes = said or [line for line in lines if line.strip()][-4:]
+    # pip lists every version that it did not take, in one line of thousands of letters.
+    short = [line if len(line) <= 160 else f"{line[:159]}…" for line in lines if "Ignored the" not in line]
+    said = [line for line in short if line.startswith(("ERROR", "error")) or "No space left" in line][-4:]
+    notes = said or [line for line in short if line.strip()][-4:]
     missing = re.findall(r"No matching distribution found for (\S+)", text)
     if "No space left on device" in text or "Errno 28" in text:
         free = machine.gigabytes(machine.free_bytes(folder))

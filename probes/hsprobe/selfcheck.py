@@ -200,12 +200,22 @@ def _native(sites: Mapping[str, torch.Tensor], reference: Reference) -> dict[str
 
 
 def _zero_rows(rows: Assembled, bits: Mapping[str, torch.Tensor], reference: Reference) -> dict[str, int]:
-    """All-zero rows per site, except where the token's own embedding is zero (an untrained pad token)."""
-    excused_n = torch.zeros(len(rows.positions), dtype=torch.bool)
+    """All-zero rows per site, except where the token's own embedding is zero (an untrained pad token).
+
+    The rows of the embedding table were saved before anything was decoded; of a decoded token without one it is
+    not known whether boundary 0 may be zero.
+    """
+    ids = rows.token_ids[rows.positions.long()]
+    excused_n = unknown_n = torch.zeros(len(ids), dtype=torch.bool)
     if reference.embedding_ids is not None and reference.embedding_nh is not None:
-        empty = reference.embedding_ids[(reference.embedding_nh == 0).all(-1)]
-        excused_n = torch.isin(rows.token_ids[rows.positions.long()], empty)
-    return {key: count for key, bits_n in bits.items() if (count := int(((bits_n == 0) & ~excused_n).sum()))}
+        excused_n = torch.isin(ids, reference.embedding_ids[(reference.embedding_nh == 0).all(-1)])
+        unknown_n = ~torch.isin(ids, reference.embedding_ids)
+    found = {}
+    for key, bits_n in bits.items():
+        allowed_n = excused_n | unknown_n if key == Site("boundary", 0).key else excused_n
+        if count := int(((bits_n == 0) & ~allowed_n).sum()):
+            found[key] = count
+    return found
 
 
 def _repeated(sites: Mapping[str, torch.Tensor], num_layers: int) -> list[str]:

@@ -163,7 +163,7 @@ def test_parts_add_up(deepseek: Path) -> None:
 
 
 def test_experts_follow_the_router(deepseek: Path, tiny_deepseek: Path) -> None:
-    """The chosen experts have the best scores, sigmoid of the logit plus the layer's bias; layer 0 is dense."""
+    """The chosen experts score best by sigmoid of the logit plus the layer's bias; layer 0 is dense."""
     rows = tensors(deepseek, "p1")
     assert "experts.000" not in rows
     with safe_open(tiny_deepseek / "model.safetensors", "pt") as weights:
@@ -219,7 +219,7 @@ def test_chunks_keep_rows(llama: Path, llama_chunked: Path) -> None:
 
 
 def test_batch_keeps_rows_of_experts(deepseek: Path, deepseek_odd: Path) -> None:
-    """Mixture-of-experts kernels round by the batch they see: a batch's rows are the same within bf16's cost."""
+    """Expert kernels round by the batch they see: a batch's rows are the same within bf16's cost."""
     assert torch.equal(prefill(deepseek, "boundary.000"), prefill(deepseek_odd, "boundary.000"))
     for key in BOUNDARIES[1:]:
         assert rel_l2(prefill(deepseek, key).double(), prefill(deepseek_odd, key).double()) < 4e-3

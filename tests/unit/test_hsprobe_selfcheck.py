@@ -207,6 +207,21 @@ def test_zero_rows_of_an_untrained_pad_token_are_no_fault() -> None:
     assert not failed(replace(rows, sites=sites), replace(known, embedding_nh=embedding_nh))
 
 
+def test_a_decoded_token_without_a_saved_embedding_may_enter_as_zero() -> None:
+    """The greedy continuation may hold an untrained pad token; what comes after boundary 0 is still seen."""
+    rows, known = clean()
+    assert known.embedding_ids is not None
+    assert known.embedding_nh is not None
+    last = rows.token_ids[-1]
+    kept = known.embedding_ids != last
+    known = replace(known, embedding_ids=known.embedding_ids[kept], embedding_nh=known.embedding_nh[kept])
+    zeroed = rows.sites["boundary.000"].masked_fill((rows.token_ids == last)[:, None], 0.0)
+    assert not failed(with_sites(rows, boundary_000=zeroed), known)
+    empty = rows.sites["boundary.001"].clone()
+    empty[-1] = 0
+    assert "zero-rows" in failed(with_sites(rows, boundary_001=empty), known)
+
+
 def test_a_branch_may_be_zero_in_some_rows_but_not_in_most() -> None:
     """Branch outputs can vanish; a hook that wrote nothing leaves them all zero."""
     rows, known = clean()

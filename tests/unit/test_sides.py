@@ -69,11 +69,14 @@ def test_engine_without_model() -> None:
     assert "--model" in error.help
 
 
-def test_folder_called_like_an_engine(tmp_path: Path) -> None:
-    """./hf is the folder, hf the engine."""
+def test_folder_called_like_an_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """./hf is the folder, hf the engine, and a capture of that name is pointed out."""
     (tmp_path / "hf").mkdir()
+    (tmp_path / "hf" / "manifest.json").write_text("{}")
     assert sides.resolve_pair("./hf", "one").ref == Path("./hf")
+    assert capsys.readouterr().err == ""
     assert code_of("hf", "one").code == "E101"
+    assert capsys.readouterr().err == "hf: taken as the engine; ./hf names the folder\n"
 
 
 def test_config_elsewhere(tmp_path: Path) -> None:

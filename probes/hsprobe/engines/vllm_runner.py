@@ -109,8 +109,13 @@ class RunnerProbe:
             try:
                 output = forward(*args, **kwargs)
                 self.finish(output)
-            except BaseException:
+            except BaseException as error:
                 self.recorder.abandon()
+                if isinstance(error, TypeError) and self.native and 0 in self.spec.native_ids:
+                    message = (
+                        f"this model cannot hand over id 0, the stream entering its first layer: {error}"
+                    )
+                    raise ProbeError("E309", message, "leave 0 out, or take --mechanism hooks") from error
                 raise
             return output
 
@@ -161,6 +166,12 @@ class RunnerProbe:
                 raise ProbeError(
                     "E306", f"hsprobe does not capture vLLM with {name} > 1", "use tensor parallelism"
                 )
+        if self.runner.speculative_config is not None:
+            raise ProbeError(
+                "E306",
+                "under speculative decoding a pass holds rejected tokens, whose rows could be taken for accepted ones",
+                "leave the draft out: --mechanism native hands over the same states without one",
+            )
         if getattr(parallel, "use_ubatching", False):
             raise ProbeError("E306", "dual-batch overlap runs layers in two threads", "turn enable_dbo off")
         if self.hooks and any(getattr(layer, "use_sequence_parallel_moe", False) for layer in stack.layers):
