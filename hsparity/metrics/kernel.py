@@ -50,9 +50,9 @@ class Kernel:
         self.width, self.sides, self.pairs = width, sides, tuple(pairs)
         pieces = -(-width // PIECE)
         self.step = max(1, BUFFER_BYTES // (4 * pieces * PIECE))
-        # Columns past `width` stay zero, so every row is whole pieces.
-        self._wide = [torch.zeros(self.step, pieces * PIECE) for _ in range(sides)]
-        self._diff = torch.zeros(self.step, pieces * PIECE)
+        # One buffer for sides and differences: an operation on all of them is one call. Columns past `width` stay
+        # zero, so every row is whole pieces.
+        self._wide = torch.zeros(sides + len(self.pairs), self.step, pieces * PIECE)
         self._norms = torch.empty(sides + len(self.pairs), 0, pieces)
 
     def run(
@@ -101,24 +101,23 @@ class Kernel:
         """Rows [start, stop): norms of pieces, massive channels and extremes of the difference, into the
         buffers."""
         n = stop - start
-        shape = (n, -1, PIECE)
-        wide = [w[:n] for w in self._wide]
+        wide = self._wide[:, :n]
+        sides = wide[: self.sides]
         for i, block in enumerate(blocks):
-            target = wide[i] if wide[i].shape[1] == self.width else wide[i][:, : self.width]
+            target = wide[i, :, : self.width]
             target.copy_(block[start:stop])
             if i in norms:
                 apply_norm(target, norms[i])
-            torch.index_select(wide[i], 1, massive, out=narrow[i, start:stop])
-            wide[i].index_fill_(1, massive, 0.0)
-            torch.linalg.vector_norm(wide[i].view(shape), dim=2, out=self._norms[i, start:stop])
-        diff = self._diff[:n]
+        narrow[:, start:stop] = sides.index_select(2, massive)
+        sides.index_fill_(2, massive, 0.0)
         for k, (i, j) in enumerate(self.pairs, self.sides):
-            torch.sub(wide[j], wide[i], out=diff)
-            torch.linalg.vector_norm(diff.view(shape), dim=2, out=self._norms[k, start:stop])
+            torch.sub(wide[j], wide[i], out=wide[k])
             if (i, j) == (0, 1):
                 # amax and amin together are eight times as fast as a maximum norm here.
-                torch.amax(diff, 1, out=top[0, start:stop])
-                torch.amin(diff, 1, out=top[1, start:stop])
+                torch.amax(wide[k], 1, out=top[0, start:stop])
+                torch.amin(wide[k], 1, out=top[1, start:stop])
+        pieces = wide.view(len(wide), n, -1, PIECE)
+        torch.linalg.vector_norm(pieces, dim=3, out=self._norms[:, start:stop])
 
     def _mend(
         self,

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,15 @@ class Toy:
     width: int = WIDTH
     seed: int = 1
 
+    @cache  # noqa: B019  (a frozen value: equal toys share one entry)
     def weights(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         rng = np.random.default_rng(self.seed)
         embedding = rng.standard_normal((VOCABULARY, self.width))
         layers = rng.standard_normal((self.layers, self.width, self.width)) / np.sqrt(self.width)
         return embedding, layers, 1.0 + 0.3 * rng.standard_normal(self.width)
 
-    def run(self, ids: Sequence[int], engine: int | None = None, flips: float = 0.0) -> States:
+    @cache  # noqa: B019
+    def run(self, ids: tuple[int, ...], engine: int | None = None, flips: float = 0.0) -> States:
         """All boundaries and final_norm. `engine`: seed of its rounding; None computes exactly.
 
         `flips`: share of tokens per layer whose update is replaced by an equally large other one (expert
@@ -181,7 +184,7 @@ def capture(
 ) -> Capture:
     """An unharmed capture of the standard prompts; `rounding` is the engine's seed, None computes exactly."""
     ids = prompts(count, length)
-    states = {name: toy.run(tokens, rounding, flips) for name, tokens in ids.items()}
+    states = {name: toy.run(tuple(tokens), rounding, flips) for name, tokens in ids.items()}
     return Capture(states, ids, toy=toy, **kw)
 
 

@@ -28,13 +28,13 @@ def judged(
 
 
 @pytest.mark.parametrize("flips", [0.0, 0.03])
-@pytest.mark.parametrize("tokens", [64, 512, 4096])
+@pytest.mark.parametrize("tokens", [64, 512, 2048])
 def test_the_same_distribution_is_never_accused(tokens: int, flips: float) -> None:
-    """Of 40 pairs from one distribution none is diverged and, with 512 tokens, at most one in ten is open."""
-    words = [judged(yard(s, tokens, flips), yard(s + 100, tokens, flips)).verdict for s in range(40)]
+    """Of 20 pairs from one distribution none is diverged and, with 512 tokens, at most one in ten is open."""
+    words = [judged(yard(s, tokens, flips), yard(s + 100, tokens, flips)).verdict for s in range(20)]
     assert Verdict.DIVERGED not in words
     if tokens >= 512:
-        assert words.count(Verdict.PARITY) >= 36
+        assert words.count(Verdict.PARITY) >= 18
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.2, 1.0, 1.3])
