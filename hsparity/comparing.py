@@ -3,7 +3,6 @@ verdict."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -119,7 +118,7 @@ def _result(evidence: Evidence, sources: Sequence[Source]) -> Comparison:
         alignment=evidence.alignment,
         map=evidence.token_map(lead),
         findings=findings,
-        command=tuple(sys.argv),
+        command=(),
     )
 
 

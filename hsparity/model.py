@@ -90,7 +90,7 @@ class TokenRef:
 class Ratio:
     """An error over its yardstick, as distributions (design decision 8). `median` is the ratio of medians."""
 
-    of: str  # "ref" | "cand" | "pair"
+    of: str  # "ref", "cand", "pair"; with " rest": massive channels left out
     median: float
     low: float  # 95 % bootstrap interval of `median`
     high: float
@@ -143,9 +143,11 @@ class SlotMatch:
     """Where a candidate site lies among the reference's boundaries, by the data."""
 
     cand: str  # "slot.001" or "boundary.003"
-    side: str  # "cand": matched against the reference; "ref self" / "cand self": a side's slots against its own hooks
+    # "cand" or "ref": that side's sites on the other's boundaries; "ref self", "cand self": a side's slots against its
+    # own hooks; "… on floor": against the floor's boundaries, when neither side holds any.
+    side: str
     claimed: int | None  # boundary it was said to be; None when unlabelled
-    best: int  # boundary of the reference that fits best
+    best: int  # the boundary that fits best; num_layers + 1 is final_norm
     error: float  # median rel-L2 there
     runner_up: int
     runner_up_error: float
@@ -216,7 +218,7 @@ class Comparison:
     alignment: Alignment
     map: TokenMap | None
     findings: tuple[Finding, ...]  # causes by `explained`, then notes, ruled-out ones last
-    command: tuple[str, ...]
+    command: tuple[str, ...]  # as typed; empty when a program asked
 
     def delta(self, boundary: int) -> SiteDelta | None:
         """The delta whose reference site is this boundary, if any."""

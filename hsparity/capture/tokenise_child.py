@@ -11,7 +11,7 @@ from typing import Any
 
 
 def main() -> None:
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
     from transformers.utils import cached_file
 
     asked = json.load(sys.stdin)
@@ -20,7 +20,12 @@ def main() -> None:
         options["revision"] = asked["revision"]
     # Brings config.json into the hub's cache, where hsparity reads the model's shape.
     cached_file(asked["model"], "config.json", **options)
-    tokenizer = AutoTokenizer.from_pretrained(asked["model"], **options)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(asked["model"], **options)
+    except (
+        AttributeError
+    ):  # a model_type that Transformers does not know, as Kimi-K2's: tokenizer.json says enough
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(asked["model"], **options)
     answer: list[dict[str, Any]] = []
     for item in asked["items"]:
         try:

@@ -147,7 +147,7 @@ def _evidence(evidence: Evidence, moved: list[tuple[SlotMatch, int]]) -> tuple[s
 
 
 def _fix(evidence: Evidence) -> dict[str, str]:
-    from hsparity.capture.conventions import draft_config
+    from hsparity.conventions import draft_config
 
     wanted = evidence.pairing.requested
     engines = tuple(dict.fromkeys((evidence.ref.manifest.engine, evidence.cand.manifest.engine)))

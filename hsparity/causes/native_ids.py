@@ -30,7 +30,7 @@ class NativeIds:
     code, name = "HS103", "native-ids"
 
     def find(self, evidence: Evidence) -> Finding | None:
-        from hsparity.capture.conventions import draft_config
+        from hsparity.conventions import draft_config
         from hsparity.model import Finding
 
         landed = {side: _landing(evidence, side) for side in ("ref", "cand")}

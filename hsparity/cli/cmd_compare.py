@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -175,7 +177,7 @@ def compare(
         boundaries=boundaries,
         tokens=tokens,
     )
-    result = _compare(chosen, offset, tol)
+    result = replace(_compare(chosen, offset, tol), command=("hsparity", *sys.argv[1:]))
     write_reports(result, outputs, console_options(color, quiet=quiet, verbose=verbose))
     return int(ExitCode.PARITY if exit_zero else EXIT_CODES[result.verdict.value])
 

@@ -31,7 +31,7 @@ ENGINES: dict[str, EngineFacts] = {
         ("transformers",),
         ("5.17.0", "5.24.0"),
         (),
-        ("no native path: it has no auxiliary states, use --mechanism hooks",),
+        ("an EAGLE-3 draft: its native path is output_hidden_states, whose last entry is normed",),
     ),
     "vllm": EngineFacts(
         "vllm",
@@ -46,7 +46,6 @@ ENGINES: dict[str, EngineFacts] = {
             "fp8 KV cache with MLA fails at the first decode step (it runs with VLLM_MLA_DISABLE=1)",
             "quantised routed experts: no CPU kernel (W4A16, W8A8, FP8); dense layers run",
             "pipeline parallel fails in the second stage; tensor parallel needs VLLM_CPU_OMP_THREADS_BIND",
-            "the stock hidden-states connector wants pinned memory: ours replaces it for --mechanism native",
         ),
         ("compiled mode: layer hooks do not fire, only --mechanism native sees the layers",),
     ),

@@ -10,11 +10,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from ..conventions import draft_ids
 from ..model import Comparison, Finding
 from . import sentences, tables, view
 from . import spelling as sp
 from .base import Options
-from .draft_config import draft_ids
 from .maps import pair_figure, token_figure
 from .palette import DARK, LIGHT, PRINT
 from .plots import error_plot, ratio_plot

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ..conventions import draft_ids
 from ..model import Comparison, SiteDelta
 from . import spelling as sp
 from . import view
 from .base import Options
 from .columns import Column
 from .delta_columns import delta_columns, slot_columns
-from .draft_config import draft_ids
 
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "#": "&#35;", "|": "&#124;"}
 

@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from ..conventions import draft_ids
 from ..model import Comparison, Verdict
 from . import spelling as sp
 from . import view
@@ -16,7 +17,6 @@ from .bars import bars, marks
 from .base import Options
 from .columns import table
 from .delta_columns import apart_columns, delta_columns, slot_columns
-from .draft_config import draft_ids
 
 STYLES = {
     Verdict.PARITY: "green",

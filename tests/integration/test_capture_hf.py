@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from hsprobe.drive import capture
 from hsprobe.protocol import ProbeError
@@ -176,6 +177,34 @@ def test_a_scaled_embedding_and_plus_one_norms_pass_the_self_check(tmp_path: Pat
     assert manifest.norm is not None
     assert manifest.norm.plus_one
     assert {"final-norm", "embedding", "parts"} <= {check.name for check in manifest.checks}
+
+
+def test_kimi_k2_is_loaded_as_deepseek_v3(tmp_path: Path) -> None:
+    """Its model_type is unknown to Transformers; its states equal DeepSeek-V3's with the same weights."""
+    from hsparity import models
+
+    kimi = Path(models.path("tiny:kimi-k2"))
+    renamed = tmp_path / "deepseek"
+    shutil.copytree(kimi, renamed)
+    config = json.loads((renamed / "config.json").read_text())
+    assert config["model_type"] == "kimi_k2"
+    (renamed / "config.json").write_text(json.dumps({**config, "model_type": "deepseek_v3"}))
+    (_, one), (_, other) = (
+        run(make_spec(model, prompts=1), tmp_path / name) for model, name in ((kimi, "k2"), (renamed, "v3"))
+    )
+    assert torch.equal(one[0]["boundary.008"], other[0]["boundary.008"])
+
+
+def test_missing_weights_are_refused_not_drawn_at_random(llama: Path, tmp_path: Path) -> None:
+    """Transformers would initialise them and go on; such a reference accuses every engine."""
+    broken = tmp_path / "model"
+    shutil.copytree(llama, broken)
+    weights = load_file(broken / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, broken / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ProbeError, match=r"no weights for 1 parameters .*layers\.1\.mlp\.up_proj") as error:
+        run(make_spec(broken), tmp_path / "capture")
+    assert error.value.code == "E307"
 
 
 def test_prompt_logprobs_are_the_models(llama: Path, tmp_path: Path) -> None:

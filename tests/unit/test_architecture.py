@@ -20,6 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hsprobe.schema": set(),
     "hsprobe": {"hsprobe.schema", "torch", "safetensors"},
     "hsparity.errors": set(),
+    "hsparity.conventions": set(),
     "hsparity.registry": {"hsparity.errors"},
     "hsparity.config": {"hsparity.errors"},
     "hsparity.model": {"hsprobe.schema", "numpy"},
@@ -55,7 +56,15 @@ MAY_IMPORT: dict[str, set[str]] = {
         "torch",
     },
     # Not torch, not safetensors: a result renders on any laptop.
-    "hsparity.report": {"hsparity.errors", "hsparity.model", "numpy", "rich", "jinja2", "markupsafe"},
+    "hsparity.report": {
+        "hsparity.conventions",
+        "hsparity.errors",
+        "hsparity.model",
+        "numpy",
+        "rich",
+        "jinja2",
+        "markupsafe",
+    },
     "hsparity.demo": {
         "hsparity.capture",
         "hsparity.engines",

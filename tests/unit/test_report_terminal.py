@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
+from hsparity.conventions import draft_ids
 from hsparity.model import Comparison, Verdict
 from hsparity.report import Options, reporters
 from hsparity.report.bars import bars, marks
 from hsparity.report.columns import Column, fit, table
-from hsparity.report.draft_config import draft_ids
 from tests.golden.cases import CASES
 from tests.golden.fixtures import comparison
 

@@ -34,7 +34,7 @@ def load(spec: CaptureSpec, out: Path) -> HfEngine:
 
     Attention is Transformers' own choice: sdpa, or eager in families without it; the settings say which.
     spec.engine_args go to from_pretrained, apart from `device`. Raises ProbeError E301 without transformers,
-    E306 for what it cannot give, E307 for a model without one residual stream.
+    E306 for what it cannot give, E307 for a model without one residual stream or with weights missing.
     """
     try:
         import transformers
@@ -51,9 +51,38 @@ def load(spec: CaptureSpec, out: Path) -> HfEngine:
     if spec.trust_remote_code:
         arguments["trust_remote_code"] = True
     transformers.utils.logging.disable_progress_bar()
+    config = _config(transformers, spec)
+    if config is not None:
+        arguments["config"] = config
     dtype = getattr(torch, spec.dtype)
-    model = transformers.AutoModelForCausalLM.from_pretrained(spec.model, dtype=dtype, **arguments).eval()
+    model, loaded = transformers.AutoModelForCausalLM.from_pretrained(
+        spec.model, dtype=dtype, output_loading_info=True, **arguments
+    )
+    missing = sorted(loaded["missing_keys"])
+    if missing:
+        # Transformers draws them at random and only warns: no reference at all.
+        raise ProbeError(
+            "E307",
+            f"Transformers found no weights for {len(missing)} parameters of {type(model).__name__}, "
+            f"{missing[0]} first",
+            "the checkpoint is not of the architecture that its config.json names",
+        )
+    model.eval()
     return HfEngine(spec, out, model if "device_map" in arguments else model.to(device))
+
+
+def _config(transformers: Any, spec: CaptureSpec) -> Any:
+    """The config to load with, or None for Transformers' own reading.
+
+    Kimi-K2 is DeepSeek-V3 under a model_type of its own, which Transformers knows only from remote code.
+    """
+    if spec.trust_remote_code:
+        return None
+    raw, _ = transformers.PretrainedConfig.get_config_dict(spec.model, revision=spec.revision or None)
+    if raw.get("model_type") != "kimi_k2":
+        return None
+    known = {key: value for key, value in raw.items() if key != "auto_map"}
+    return transformers.DeepseekV3Config.from_dict({**known, "model_type": "deepseek_v3"})
 
 
 class HfEngine:

@@ -273,11 +273,7 @@ class SglangEngine:
             "quantization": resolved.get("quantization") or "",
             "kv_cache_dtype": facts.get("kv_cache_dtype") or str(resolved.get("kv_cache_dtype")),
             "max_running_requests": resolved.get("max_running_requests"),
-            "not_applied": {
-                name: {"asked": asked, "applied": resolved[name]}
-                for name, asked in self.spec.engine_args.items()
-                if name in resolved and resolved[name] != asked
-            },
+            "not_applied": _not_applied(self.spec.engine_args, resolved, facts["mode"]),
         }
 
     def _native_labels(self) -> dict[str, str]:
@@ -288,6 +284,15 @@ class SglangEngine:
             Site("slot", slot).key: f"return_aux_hidden_state_layer_ids[{slot}] of {ids}"
             for slot in range(len(self.spec.native_ids))
         } or {Site("slot", slot).key: f"EAGLE3 default [{slot}]" for slot in range(3)}
+
+
+def _not_applied(asked: dict[str, Any], resolved: dict[str, Any], mode: str) -> dict[str, Any]:
+    """The arguments that SGLang took and then changed: name -> asked, applied."""
+    changed = {n: {"asked": v, "applied": resolved[n]} for n, v in asked.items() if resolved.get(n, v) != v}
+    if mode == "eager":  # torch_native drops graphs and leaves the argument as it was
+        graphs = {n: v for n, v in asked.items() if n in GRAPH_ARGUMENTS and GRAPH_ARGUMENTS[n](v)}
+        changed |= {name: {"asked": value, "applied": "eager"} for name, value in graphs.items()}
+    return changed
 
 
 @contextlib.contextmanager
