@@ -1,4 +1,4 @@
-"""The probe in the real SGLang: rows, sites, native slots, ranks, and what it refuses. 12 engine starts."""
+"""The probe in the real SGLang: rows, sites, native slots, ranks, and what it refuses. 11 engine starts."""
 
 from __future__ import annotations
 
