@@ -71,9 +71,9 @@ demo: env
 	$(BIN)/hsparity demo --live --output reports/demo
 
 bench: engines
-	$(BIN)/python benchmarks/bench_startup.py
-	$(BIN)/python benchmarks/bench_compare.py
-	$(BIN)/python benchmarks/bench_capture.py
+	$(BIN)/python benchmarks/bench_startup.py --write docs/benchmarks.md
+	$(BIN)/python benchmarks/bench_compare.py --write docs/benchmarks.md
+	$(BIN)/python benchmarks/bench_capture.py --write docs/benchmarks.md
 
 matrix: engines
 	$(BIN)/python -m tests.matrix docs/matrix.md

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from page import machine, write_section
 
 from hsparity import engines, models
 from hsparity.capture.checkpoint import read_shape
@@ -96,12 +97,15 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=12, help="prompts counted; two more warm up")
     parser.add_argument("--tokens", type=int, default=512, help="tokens per prompt")
     parser.add_argument("--json", help="write the figures to this file")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this Markdown file")
     chosen = parser.parse_args()
     model = models.resolve(chosen.model)
     vocabulary = json.loads((Path(model) / "config.json").read_text())["vocab_size"]
     prompts = random_prompts(chosen.prompts + WARM, chosen.tokens, vocabulary)
     record: dict[str, object] = {"model": chosen.model, "tokens": chosen.tokens, "prompts": chosen.prompts}
-    print(f"{chosen.model}, {chosen.prompts} prompts of {chosen.tokens} tokens, {chosen.rounds} rounds")
+    head = f"{chosen.model}, {chosen.prompts} prompts of {chosen.tokens} tokens, {chosen.rounds} rounds"
+    print(head)
+    page: list[str] = []
     for engine in chosen.engines.split(","):
         interpreter = engines.resolve(engine)
         specs = variants(engine, model, prompts)
@@ -113,7 +117,10 @@ def main() -> None:
             rounds.append({name: found[name] for name in specs})
         lines, record[engine] = table(f"{engine} {interpreter.version}", rounds)
         print("\n".join(lines), flush=True)
+        page += lines
     print(f"goal: at most {GOAL}x inside the engine with three boundaries")
+    if chosen.write:
+        write_section(chosen.write, "capture", "\n".join([f"{head}. {machine()}.", "", "```", *page, "```"]))
     if chosen.json:
         Path(chosen.json).write_text(json.dumps(record, indent=1) + "\n")
 

@@ -20,7 +20,6 @@ import argparse
 import hashlib
 import json
 import os
-import platform
 import re
 import statistics
 import struct
@@ -33,6 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from page import machine, write_section
 
 from hsparity.errors import HsparityError
 from hsparity.metrics.kernel import Kernel
@@ -261,32 +261,9 @@ def table(shape: Shape, copy: float, kernel: float, runs: list[Run], other: Run 
         rows.append(("SGLang's comparator, whole process", f"{other.wall:.1f} s", ratio, ""))
         rows.append(("its peak memory", f"{other.peak / 1e6:.0f} MB", "", ""))
     lines = ["| | measured | | goal |", "|---|--:|--:|--:|", *(f"| {' | '.join(r)} |" for r in rows)]
-    versions = f"torch {torch.__version__}, Python {platform.python_version()}"
-    machine = f"{os.cpu_count()} cores, {_processor()}, {versions}"
     size = f"{shape.boundaries} boundaries × {shape.tokens} tokens × {shape.width} in bf16"
-    head = f"{size}: {pair / 1e9:.2f} GB for both sides. {machine}, load {os.getloadavg()[0]:.1f} at the end."
+    head = f"{size}: {pair / 1e9:.2f} GB for both sides. {machine()}, torch {torch.__version__}."
     return "\n".join([head, "", *lines, ""])
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
-        platform.machine(),
-    )
-
-
-def write_section(path: Path, text: str) -> None:
-    """Replace what lies between the markers of the compare section."""
-    start, end = "<!-- compare -->\n", "<!-- /compare -->\n"
-    old = path.read_text()
-    if start not in old or end not in old:
-        sys.exit(f"{path} has no compare section")
-    head, _, rest = old.partition(start)
-    path.write_text(head + start + "\n" + text + "\n" + end + rest.partition(end)[2])
 
 
 def main() -> None:
@@ -313,7 +290,7 @@ def main() -> None:
         text = table(shape, copy, kernel, runs, run_sglang(folder, options.sglang))
     print(text)
     if options.write:
-        write_section(options.write, text)
+        write_section(options.write, "compare", text)
 
 
 if __name__ == "__main__":

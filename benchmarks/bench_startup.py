@@ -1,6 +1,6 @@
 """How long a command takes to start: `hsparity --help`, and the smallest comparison, as whole processes.
 
-    python benchmarks/bench_startup.py [--repeats 15]
+    python benchmarks/bench_startup.py [--repeats 15] [--write docs/benchmarks.md]
 
 The parts that are not ours, an empty Python and `import torch`, are timed in turn with them.
 """
@@ -14,6 +14,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from page import machine, write_section
 
 GOALS = {"hsparity --help": 0.2, "smallest compare": 1.5}  # seconds, on an idle machine
 
@@ -41,7 +43,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--repeats", type=int, default=15)
-    repeats = parser.parse_args().repeats
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this Markdown file")
+    options = parser.parse_args()
+    repeats = options.repeats
     with tempfile.TemporaryDirectory(prefix="hsparity-bench-") as folder:
         timed: dict[str, list[float]] = {}
         known = commands(Path(folder))
@@ -50,12 +54,16 @@ def main() -> None:
                 begun = time.perf_counter()
                 subprocess.run(command, cwd=folder, capture_output=True, check=False)
                 timed.setdefault(name, []).append(time.perf_counter() - begun)
+    lines = [f"{machine()}.", "", "| | median | fastest | | goal |", "|---|--:|--:|--:|--:|"]
     for name, seconds in timed.items():
-        line = f"{name:<18} {statistics.median(seconds):.3f} s  (fastest {min(seconds):.3f}"
-        line += (
-            f", {statistics.median(s / e for s, e in zip(seconds, timed['python'], strict=True)):.1f}x python"
+        ratio = statistics.median(s / e for s, e in zip(seconds, timed["python"], strict=True))
+        goal = f"{GOALS[name]} s" if name in GOALS else ""
+        lines.append(
+            f"| {name} | {statistics.median(seconds):.3f} s | {min(seconds):.3f} s | {ratio:.1f}× python | {goal} |"
         )
-        print(line + (f", goal {GOALS[name]} s)" if name in GOALS else ")"))
+    print("\n".join(lines))
+    if options.write:
+        write_section(options.write, "startup", "\n".join(lines))
 
 
 if __name__ == "__main__":
