@@ -59,7 +59,7 @@ class LayerOffset:
         return Finding(
             code=self.code,
             name=self.name,
-            headline=_headline(main, moved, shifts),
+            headline=_headline(main, moved, shifts, evidence.query.offset),
             explained=explained,
             sites=tuple(m.cand for m, _ in moved),
             evidence=_evidence(evidence, sorted(moved, key=lambda m: m[0].cand not in wanted)),
@@ -121,14 +121,19 @@ def _undone(evidence: Evidence, main: Located, shifts: dict[str, int]) -> list[S
     return out
 
 
-def _headline(main: Located, moved: list[tuple[SlotMatch, int]], shifts: list[int]) -> str:
+def _headline(main: Located, moved: list[tuple[SlotMatch, int]], shifts: list[int], asked: int) -> str:
     if len(shifts) == 1:
-        shift = shifts[0]
-        return f"candidate layer N holds what the reference calls layer N{shift:+d}"
+        held = "candidate layer N holds what the reference calls layer"
+        claimed = f", not {_layer(asked)} as --offset {asked} says" if asked else ""
+        return f"{held} {_layer(asked + shifts[0])}{claimed}"
     places = ", ".join(f"{m.cand} holds boundary {m.best}, not {m.best - s}" for m, s in moved[:4])
     return (
         f"{len(moved)} sites hold other boundaries than claimed: {places}" if main.side == "cand" else places
     )
+
+
+def _layer(shift: int) -> str:
+    return f"N{shift:+d}" if shift else "N"
 
 
 def _evidence(evidence: Evidence, moved: list[tuple[SlotMatch, int]]) -> tuple[str, ...]:
