@@ -24,7 +24,7 @@ from hsparity.stream import Plan, Progress, massive_channels
 from hsparity.stream import run as stream
 from hsparity.table import TokenTable
 from hsparity.verdict import decide
-from hsparity.yardstick import Roles, assign, check_shares_tokens, describe, same_run
+from hsparity.yardstick import Roles, assign, check_plausible, check_shares_tokens, describe, same_run
 
 ROLE_NAMES = {"fp32": "floor fp32", "bf16": "floor bf16", "repeat": "repeat"}
 
@@ -58,8 +58,17 @@ def run(
 
     plan = Plan(sources, tuple(rows.prompts), tuple(pairing.pairs), massive, roles, norm)
     table = stream(plan, progress)
-    terms = Terms(roles, same_run(ref, cand), query.tol, resolution)
+    terms = Terms(
+        roles,
+        same_run(ref, cand),
+        query.tol,
+        resolution,
+        stored_bf16=all(s.manifest.dtype == "bfloat16" for s in (ref, cand)),
+        routed=any(map(_routed, sources)),
+    )
     judge = Judge(table, plan.pairs, rows.prompts, terms)
+    if roles.kind == "bf16-reference":
+        check_plausible(judge)
     deltas = tuple(judge.delta(k, massive[p.ref].tolist()) for k, p in enumerate(plan.pairs))
 
     def undo(pairs: Sequence[SitePair]) -> TokenTable:
@@ -120,6 +129,12 @@ def _result(evidence: Evidence, sources: Sequence[Source]) -> Comparison:
         findings=findings,
         command=(),
     )
+
+
+def _routed(source: Source) -> bool:
+    """Whether the model chooses experts per token."""
+    config = source.manifest.model_config
+    return any(config.get(key) for key in ("n_routed_experts", "num_experts", "num_local_experts"))
 
 
 def _final_norm(ref: Source, cand: Source) -> Norm | None:

@@ -96,11 +96,28 @@ FAMILIES = (
 )
 
 
-def draft_ids(boundaries: Ids, num_layers: int) -> tuple[tuple[str, str], ...]:
-    """(family, what to write) of every family, for canonical boundaries 0..L in the order asked."""
-    if len(boundaries) > MANY:
-        return tuple((family.label, family.many) for family in FAMILIES)
-    return tuple((family.label, family.write(boundaries, num_layers)) for family in FAMILIES)
+def families(architecture: str) -> tuple[Family, ...]:
+    """One family of each engine: the one that names a part of this class name, else the engine's first."""
+    chosen = []
+    for engine in dict.fromkeys(f.engine for f in FAMILIES):
+        mine = [f for f in FAMILIES if f.engine == engine]
+        chosen.append(next((f for f in mine if any(a in architecture for a in f.architectures)), mine[0]))
+    return tuple(chosen)
+
+
+def draft_ids(boundaries: Ids, num_layers: int, architecture: str) -> tuple[tuple[str, str], ...]:
+    """(engine, what to write) for canonical boundaries 0..L in the order asked, in a model of this class.
+
+    An architecture that is not known ("") is answered by the rule of most families.
+    """
+    long = len(boundaries) > MANY
+    return tuple(
+        (
+            family.label if architecture else family.label.split(",")[0],
+            family.many if long else family.write(boundaries, num_layers),
+        )
+        for family in families(architecture)
+    )
 
 
 def draft_config(
@@ -110,10 +127,8 @@ def draft_config(
 
     Engines that are not known here say nothing; when none is, all of them are answered.
     """
-    answers = {}
-    known = [f for f in FAMILIES if f.engine in engines] or list(FAMILIES)
-    for engine in dict.fromkeys(f.engine for f in known):
-        mine = [f for f in known if f.engine == engine]
-        family = next((f for f in mine if any(a in architecture for a in f.architectures)), mine[0])
-        answers[family.label] = f"{family.write(tuple(sorted(boundaries)), num_layers)}  ({family.rule})"
-    return answers
+    every = families(architecture)
+    return {
+        family.label: f"{family.write(tuple(sorted(boundaries)), num_layers)}  ({family.rule})"
+        for family in [f for f in every if f.engine in engines] or every
+    }

@@ -19,6 +19,7 @@ from hsparity.table import TokenTable
 from hsparity.yardstick import Roles
 
 SINK = 10.0
+CLOSER = 10.0  # times closer to each other than to fp32: the sides are one thing, the floor another
 SQRT2 = math.sqrt(2.0)
 ORDER = {Verdict.PARITY: 0, Verdict.INCONCLUSIVE: 1, Verdict.DIVERGED: 2, Verdict.MISSING: 2}
 
@@ -34,6 +35,8 @@ class Terms:
     tol: float | None
     resolution: float
     limit: float = LIMIT
+    stored_bf16: bool = False  # both sides hold bf16 states
+    routed: bool = False  # tokens choose experts: an error may jump at any layer
 
 
 def quantiles(values: Vector, metric: Metric | None = None) -> Quantiles:
@@ -91,7 +94,7 @@ class Judge:
         return found
 
     def _ceiling(self, suffix: str) -> Ceiling:
-        return ceiling([self.yard(k, suffix) for k in range(len(self.pairs))])
+        return ceiling([self.yard(k, suffix) for k in range(len(self.pairs))], self.terms.routed)
 
     def delta(self, site: int, massive: Sequence[int]) -> SiteDelta:
         """The site's figures and verdict."""
@@ -102,7 +105,7 @@ class Judge:
         sinks = self._sinks(read["ref_norm"])
         compared = int(np.isfinite(read["bad_ref"]).sum())
         ratios = self._ratios(site)
-        verdict, reason = self._verdict(read, compared, ratios)
+        verdict, reason = self._verdict(pair, read, compared, ratios)
         rest = {n: np.where(sinks, np.nan, read["rest_" + n]) for n in ("rel_l2", "cosine")}
         return SiteDelta(
             ref=pair.ref,
@@ -187,49 +190,92 @@ class Judge:
         )
 
     def _verdict(
-        self, read: dict[str, Vector], compared: int, ratios: Sequence[Ratio]
+        self, pair: SitePair, read: dict[str, Vector], compared: int, ratios: Sequence[Ratio]
     ) -> tuple[Verdict, str]:
-        equal = int(np.nansum(read["equal"]))
+        equal_n = read["equal"] == 1
+        bad_ref_n, bad_cand_n = read["bad_ref"] > 0, read["bad_cand"] > 0
+        absent = len(equal_n) - compared
         if not compared:
             return Verdict.INCONCLUSIVE, "no token was compared"
-        if equal == compared:
-            return Verdict.PARITY, f"equal in every bit, {compared} tokens"
-        unequal = read["equal"] == 0
-        one_sided = unequal & ((read["bad_ref"] > 0) != (read["bad_cand"] > 0))
-        if one_sided.any():
-            side = "candidate" if (read["bad_cand"] > 0)[one_sided].any() else "reference"
-            return Verdict.DIVERGED, f"NaN or Inf in the {side} only, {int(one_sided.sum())} tokens"
-        verdict, reason = self._by_terms(read, ratios)
-        both = unequal & (read["bad_ref"] > 0) & (read["bad_cand"] > 0)
-        if both.any() and verdict is Verdict.PARITY:
+        if (bad_ref_n != bad_cand_n).any():
+            side = "candidate" if (bad_cand_n & ~bad_ref_n).any() else "reference"
+            count = int((bad_ref_n != bad_cand_n).sum())
+            return Verdict.DIVERGED, f"NaN or Inf in the {side} only, {tokens_of(count)}"
+        if absent:
+            return Verdict.DIVERGED, f"{tokens_of(absent)} of {len(equal_n)} have no state here on one side"
+        if equal_n.all() and not ratios:
+            verdict, reason = Verdict.PARITY, f"equal in every bit, {tokens_of(compared)}"
+        else:
+            verdict, reason = self._by_terms(read, ratios, bool(equal_n.all()))
+        both = int((bad_ref_n & bad_cand_n).sum())
+        if both and verdict is Verdict.PARITY:
+            return Verdict.INCONCLUSIVE, f"NaN or Inf on both sides, {tokens_of(both)} could not be compared"
+        # The embedding of an untrained pad token may be zero; a later state never is.
+        zero = int((equal_n & (read["ref_norm"] == 0)).sum()) if pair.boundary != 0 else 0
+        if zero and verdict is Verdict.PARITY:
             return (
                 Verdict.INCONCLUSIVE,
-                f"NaN or Inf on both sides, {int(both.sum())} tokens could not be compared",
+                f"{tokens_of(zero)} all zero on both sides: nothing was captured there",
             )
         return verdict, reason
 
-    def _by_terms(self, read: dict[str, Vector], ratios: Sequence[Ratio]) -> tuple[Verdict, str]:
+    def _by_terms(self, read: dict[str, Vector], ratios: Sequence[Ratio], equal: bool) -> tuple[Verdict, str]:
         terms = self.terms
         if terms.tol is not None:
             error = read["rel_l2"]
             beyond = int((error > terms.tol).sum())
             if beyond:
-                return Verdict.DIVERGED, f"{beyond} of {len(error)} tokens beyond --tol {terms.tol:g}"
+                return Verdict.DIVERGED, f"{beyond} of {tokens_of(len(error))} beyond --tol {terms.tol:g}"
             return Verdict.PARITY, f"every token within --tol {terms.tol:g}"
         if not ratios:
             return Verdict.INCONCLUSIVE, "not equal in every bit, and no floor says what is noise"
         worst = max(ratios, key=lambda r: ORDER[r.verdict])
-        if worst.verdict is Verdict.PARITY:
-            lead = next(
-                r for r in ratios if r.of == ("cand" if terms.roles.kind == "bf16-reference" else "pair")
+        if terms.roles.kind == "repeat":
+            return self._by_repeat(worst, ratios, equal)
+        of = {side: [r for r in ratios if r.of.split()[0] == side] for side in ("ref", "cand", "pair")}
+        apart = [r for side in ("ref", "cand") for r in of[side] if r.low > r.limit]
+        far = min((r.median for r in apart), default=0.0)
+        close = CLOSER * SQRT2 * max(r.median for r in of["pair"]) < far
+        agree = close or all(r.verdict is Verdict.PARITY for r in of["pair"])
+        if agree and {r.of.split()[0] for r in apart} == {"ref", "cand"}:
+            return (
+                Verdict.INCONCLUSIVE,
+                f"the sides agree, and both are {far:.2g}× the floor or more from fp32: "
+                "they share what sets them apart, or the floor is of another model",
             )
-            return Verdict.PARITY, lead.reason
-        if worst.verdict is Verdict.DIVERGED and terms.roles.kind == "repeat" and not terms.same_run:
+        if worst.verdict is Verdict.PARITY:
+            low = next((r for r in (*of["ref"], *of["cand"]) if self._below(r)), None)
+            if low is not None:
+                side = "reference" if low.of.startswith("ref") else "candidate"
+                return (
+                    Verdict.INCONCLUSIVE,
+                    f"the {side} is only {low.median:.2g}× the floor: its bf16 capture errs more than bf16 does",
+                )
+            if equal:
+                return Verdict.PARITY, f"equal in every bit, {tokens_of(len(read['equal']))}"
+            return Verdict.PARITY, of["cand"][0].reason
+        return worst.verdict, worst.reason
+
+    def _below(self, ratio: Ratio) -> bool:
+        """A bf16 side plainly below e0. Errors of exactly zero are an embedding, or an fp32 capture in bf16."""
+        return self.terms.stored_bf16 and 0.0 < ratio.high < 1.0 / ratio.limit
+
+    def _by_repeat(self, worst: Ratio, ratios: Sequence[Ratio], equal: bool) -> tuple[Verdict, str]:
+        if equal:
+            return Verdict.PARITY, "equal in every bit"
+        if worst.verdict is Verdict.DIVERGED and not self.terms.same_run:
             return (
                 Verdict.INCONCLUSIVE,
                 f"{worst.reason}; repeats of one engine do not say what another may differ by",
             )
+        if worst.verdict is Verdict.PARITY:
+            return worst.verdict, next(r.reason for r in ratios if r.of == "pair")
         return worst.verdict, worst.reason
+
+
+def tokens_of(count: int) -> str:
+    """`1 token`, `2 tokens`."""
+    return f"{count} token{'s' * (count != 1)}"
 
 
 def floor_record(judge_: Judge, source: str, deltas: Sequence[SiteDelta]) -> Floor:

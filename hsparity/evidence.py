@@ -122,7 +122,8 @@ class Evidence:
         self, errors: NDArray[np.float32], noise: float, step: int, width: int
     ) -> NDArray[np.float32]:
         with np.errstate(divide="ignore", invalid="ignore"):
-            values = np.log10(errors / noise)
+            # A floor may be so small that the ratio leaves float32; its logarithm does not.
+            values = np.log10(errors.astype(np.float64) / noise).astype(np.float32)
         values[np.isneginf(values)] = -9.0  # equal: as far within as the picture goes
         if step == 1:
             return values

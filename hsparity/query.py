@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hsparity.capture.selection import select
+from hsparity.capture.selection import number, select, short
 from hsparity.errors import HsparityError
 
 _LAST = np.iinfo(np.int32).max
@@ -17,13 +18,19 @@ _LAST = np.iinfo(np.int32).max
 @dataclass(frozen=True, slots=True)
 class Query:
     """The options of a comparison, as typed. `offset`: compare ref boundary r with cand boundary r -
-    offset."""
+    offset. Raises E102 for a `tol` that is not a finite positive number."""
 
     layers: str | None = None
     boundaries: str | None = None
     offset: int = 0
     tokens: str | None = None
     tol: float | None = None
+
+    def __post_init__(self) -> None:
+        # Nothing exceeds NaN, so it would make everything equal.
+        if self.tol is not None and not 0 < self.tol < math.inf:
+            message = f"bad --tol {self.tol}: not a finite number above 0"
+            raise HsparityError("E102", message, help="a relative L2 error, such as 1e-2")
 
     @property
     def spelled(self) -> str:
@@ -50,10 +57,10 @@ class Query:
         if text == "decode":
             return positions >= prefill
         match = re.fullmatch(r"(\d*):(\d*)", text)
-        start, stop = (int(match[1] or 0), int(match[2] or _LAST)) if match else (0, 0)
+        start, stop = (number(match[1] or "0"), number(match[2] or str(_LAST))) if match else (0, 0)
         if stop <= start:
             why = "an empty slice" if match else "not a slice"
-            message = f"bad --tokens {self.tokens!r}: {why}"
+            message = f"bad --tokens {short(text)!r}: {why}"
             raise HsparityError("E102", message, help="all, prefill, decode, or a slice such as 0:128")
         return (positions >= start) & (positions < stop)
 

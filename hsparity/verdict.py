@@ -50,6 +50,10 @@ def headline(
     floor = "the noise floor" if evidence.has_floor else "bit equality"
     if terms.tol is not None:
         floor = f"the tolerance {terms.tol:g}"
+    if verdict is Verdict.PARITY and not evidence.has_floor and terms.tol is None:
+        return (
+            f"{'The' if total == 1 else 'All'} {layers} {'is' if total == 1 else 'are'} equal in every bit."
+        )
     if verdict is Verdict.PARITY:
         return f"{'The' if total == 1 else 'All'} {layers} {'lies' if total == 1 else 'lie'} within {floor}."
     if verdict is Verdict.DIVERGED:
@@ -61,5 +65,5 @@ def headline(
     if not wanted:
         return "Nothing that was requested could be placed."
     if not evidence.has_floor and terms.tol is None:
-        return f"{len(open_)} of {layers} differ, and no floor says what is noise."
+        return f"{len(open_)} of {layers} {'differs' if len(open_) == 1 else 'differ'}, and no floor says what is noise."
     return f"{len(open_)} of {layers} cannot be decided: {open_[0].reason}."

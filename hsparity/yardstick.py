@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hsparity.align.tokens import RowAlignment
 from hsparity.capture.read import MANIFEST, open_source
 from hsparity.capture.source import Source
 from hsparity.errors import HsparityError
 
+if TYPE_CHECKING:
+    from hsparity.deltas import Judge
+
 TRANSFORMERS = ("hf", "transformers")
+PLAUSIBLE = 16.0
 # Settings that change the arithmetic; engines spell some of them in two ways.
 SETTINGS = {
     "mode": ("mode",),
@@ -82,7 +88,11 @@ def _is_transformers(source: Source, dtype: str) -> bool:
 
 
 def assign(ref: Source, cand: Source, floors: Sequence[Source]) -> Roles:
-    """The roles of the captures at hand. Raises E211 for a floor that is of no use to this pair."""
+    """The roles of the captures at hand.
+
+    fp32 comes from the floors only, bf16 from them or from a side that is one: a side that were its own fp32 would be
+    right by definition. Raises E211 for a floor that is of no use to this pair.
+    """
     sources = [ref, cand, *floors]
     for floor in floors:
         for name in ("num_layers", "hidden_size"):
@@ -95,16 +105,14 @@ def assign(ref: Source, cand: Source, floors: Sequence[Source]) -> Roles:
         if digest and "" not in sides and digest not in sides:
             notes = (f"floor  {floor.path}  sha256 {digest[:16]}…", "neither side ran these weights")
             raise HsparityError("E211", "the floor is a capture of other weights", notes, _HELP)
-    found = {
-        d: next((i for i, s in enumerate(sources) if _is_transformers(s, d)), None)
-        for d in ("float32", "bfloat16")
-    }
-    fp32, bf16 = found["float32"], found["bfloat16"]
+    given = range(2, len(sources))
+    fp32 = next((i for i in given if _is_transformers(sources[i], "float32")), None)
+    bf16 = next((i for i in (*given, 0, 1) if _is_transformers(sources[i], "bfloat16")), None)
     if fp32 is not None and bf16 is not None:
         return Roles(fp32, bf16)
     for i, floor in enumerate(floors, 2):
         for side, source in enumerate((ref, cand)):
-            if same_run(source, floor):
+            if same_run(source, floor) and not any(_same_folder(floor, s) for s in (ref, cand)):
                 return Roles(repeat=i, repeated=side)
     if floors:
         made = [
@@ -112,6 +120,25 @@ def assign(ref: Source, cand: Source, floors: Sequence[Source]) -> Roles:
         ]
         raise HsparityError("E211", "no floor can be made of these captures for this pair", made, _HELP)
     return Roles()
+
+
+def _same_folder(one: Source, other: Source) -> bool:
+    return Path(one.path).resolve() == Path(other.path).resolve()
+
+
+def check_plausible(judge: Judge) -> None:
+    """Raises E211 for an e0 that bf16 arithmetic does not explain.
+
+    Rounding errors of r layers add up like a random walk: a few half-ulps times sqrt(r). Measured medians are 3 at
+    boundary 1 and 10 at boundary 30; PLAUSIBLE allows 16 sqrt(r + 1).
+    """
+    for number, e0 in sorted(judge.yard_quantiles().items()):
+        most = PLAUSIBLE * judge.terms.resolution * math.sqrt(number + 1)
+        if e0 > most:
+            notes = (
+                f"boundary {number}: the bf16 capture lies {e0:.2g} from the fp32 one, bf16 explains {most:.2g}",
+            )
+            raise HsparityError("E211", "the floor's own captures do not agree with each other", notes, _HELP)
 
 
 def check_shares_tokens(roles: Roles, rows: RowAlignment, sources: Sequence[Source]) -> None:

@@ -66,7 +66,8 @@ def align_rows(ref: Source, cand: Source, floors: Sequence[Source], query: Query
         aligner.add(names, mine, other)
     result = aligner.result
     for side, prompt in alone:
-        line = f"prompt {prompt.id} ({prompt.tokens} tokens): {side} does not have it"
+        holder = "reference" if side == "cand" else "candidate"
+        line = f"prompt {prompt.id} is only in the {holder}: not compared"
         result.mismatches.append(Mismatch("prompt", prompt.id, side, prompt.tokens, line))
     if not result.tokens:
         raise _nothing_comparable(result, ref, cand, pairs, query)
@@ -161,7 +162,7 @@ class _Aligner:
         shorter = min(mine.tokens, other.tokens)
         if length == shorter and max(mine.prefill, other.prefill) <= length:
             side = "ref" if mine.tokens < other.tokens else "cand"
-            line = f"prompt {mine.id}: {side} ends at position {shorter}, {after} tokens before the other"
+            line = f"prompt {mine.id}: {side} ends at position {shorter}, {after} token{'s' * (after != 1)} before the other"
             self.result.mismatches.append(Mismatch("longer", mine.id, side, after, line))
             return
         left, right = self.sources[0].token_ids(mine.id), self.sources[1].token_ids(other.id)
@@ -192,7 +193,7 @@ def _spans(positions: NDArray[np.int32]) -> str:
     cuts = np.flatnonzero(np.diff(positions) != 1) + 1
     groups = np.split(positions, cuts)
     text = ", ".join(f"{g[0]} to {g[-1]}" if len(g) > 1 else f"{g[0]}" for g in groups[:4])
-    return text + (f" and {len(groups) - 4} more spans" if len(groups) > 4 else "")
+    return text + (f" and {len(groups) - 4} more span{'s' * (len(groups) != 5)}" if len(groups) > 4 else "")
 
 
 def _nothing_comparable(

@@ -10,14 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsparity import registry
-from hsparity.capture.shards import HELP, ITEM_BYTES, Span, Tensor, read_header
+from hsparity.capture.manifests import read_manifest
+from hsparity.capture.shards import DTYPE_NAMES, FLOATS, HELP, INTEGERS, ITEM_BYTES, Span, Tensor, read_header
 from hsparity.capture.source import Source, read_norm, site_order
 from hsparity.capture.verify import Digests
 from hsparity.errors import HsparityError
-from hsprobe.schema import SCHEMA, CaptureManifest, ShardEntry
+from hsprobe.schema import CaptureManifest, ShardEntry
 
 MANIFEST, JOURNAL, STARTED = "manifest.json", "journal.jsonl", "probe.started"
 ROW_TENSORS = ("token_ids", "positions", "steps")
+# Kinds of site that are [R, hidden_size] in the capture's dtype.
+STREAMS = ("boundary", "hidden", "residual", "attn_out", "mlp_out", "slot", "final_norm")
 
 
 def open_source(path: str | os.PathLike[str], verify: bool = True) -> Source:
@@ -28,12 +31,16 @@ def open_source(path: str | os.PathLike[str], verify: bool = True) -> Source:
     finished), E209 (malformed plain folder).
     """
     spelled, folder = str(path), Path(path)
-    if (folder / MANIFEST).is_file():
-        return Capture(folder, spelled, verify)
-    for reader in registry.readers().values():
-        if (folder / reader.marker).is_file():
-            return reader.open(folder, spelled)
-    raise _not_a_capture(folder, spelled)
+    try:
+        if (folder / MANIFEST).is_file():
+            return Capture(folder, spelled, verify)
+        for reader in registry.readers().values():
+            if (folder / reader.marker).is_file():
+                return reader.open(folder, spelled)
+        raise _not_a_capture(folder, spelled)
+    except OSError as error:
+        help_text = "check the folder's permissions"
+        raise HsparityError("E202", f"cannot read {spelled}", (str(error),), help_text) from None
 
 
 class Capture(Source):
@@ -57,7 +64,7 @@ class Capture(Source):
         file = self.folder / entry.path
         try:
             size = file.stat().st_size
-        except OSError:
+        except (OSError, ValueError):  # ValueError: a name that no file can have
             raise HsparityError("E206", f"shard is missing: {file}", help=HELP) from None
         if size != entry.bytes:
             notes = (f"manifest  {entry.bytes} bytes", f"file      {size} bytes")
@@ -81,14 +88,24 @@ class Capture(Source):
         return None
 
     def _checked(self, file: Path, name: str, tensor: Tensor, prompt: str) -> Span:
-        known = self.prompt(prompt)
-        rows = tensor.shape[0] if tensor.shape else 0
-        wanted = known.tokens if name == "token_ids" else known.rows
-        if rows != wanted and not name.startswith("prompt_logprobs"):
-            notes = (f"manifest  {wanted} rows", f"shard     {rows} rows")
+        known, manifest = self.prompt(prompt), self.manifest
+        rows = known.tokens if name == "token_ids" else known.rows
+        dtypes, shape, wanted = tuple(ITEM_BYTES), tensor.shape, "a dtype that is known"
+        if name in ROW_TENSORS:
+            dtypes, shape, wanted = INTEGERS, (rows,), "integers"
+        elif name.partition(".")[0] in STREAMS:
+            shape, wanted = (rows, manifest.hidden_size), manifest.dtype
+            dtypes = tuple(d for d in FLOATS if DTYPE_NAMES[d] == wanted)
+        elif not name.startswith("prompt_logprobs"):
+            shape = (rows, *tensor.shape[1:])
+        if tensor.dtype not in dtypes or tensor.shape != shape:
+            notes = (
+                f"manifest  {wanted} {list(shape)}",
+                f"shard     {DTYPE_NAMES.get(tensor.dtype, tensor.dtype)} {list(tensor.shape)}",
+            )
             raise HsparityError("E206", f"{file}: {name} is not what the manifest says", notes, HELP)
-        width = tensor.shape[1] if len(tensor.shape) == 2 else 1
-        return Span(file, tensor.offset, rows, width, tensor.dtype, width * ITEM_BYTES[tensor.dtype])
+        width = shape[1] if len(shape) == 2 else 1
+        return Span(file, tensor.offset, shape[0], width, tensor.dtype, width * ITEM_BYTES[tensor.dtype])
 
     def norm(self) -> tuple[NDArray[np.float32], float, bool] | None:
         info = self.manifest.norm
@@ -107,43 +124,10 @@ class Capture(Source):
 
 
 def _manifest(folder: Path, spelled: str) -> CaptureManifest:
-    file = folder / MANIFEST
-    try:
-        text = file.read_text()
-        manifest = CaptureManifest.from_json(text)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _bad_manifest(file, error) from None
-    name, _, major = manifest.schema.partition("/")
-    if manifest.schema != SCHEMA:
-        newer = name == SCHEMA.partition("/")[0] and major.isdigit()
-        raise HsparityError(
-            "E201",
-            f"{spelled} is written in a schema that this hsparity does not read",
-            (f"found     {manifest.schema}", f"expected  {SCHEMA}"),
-            "install the hsparity that made it (pip install -U hsparity)"
-            if newer
-            else "check what wrote the folder",
-        )
+    manifest = read_manifest(folder / MANIFEST, spelled)
     if manifest.status != "complete":
         raise _incomplete(folder, spelled)
     return manifest
-
-
-def _bad_manifest(file: Path, error: Exception) -> HsparityError:
-    import json
-
-    try:
-        schema = json.loads(file.read_text()).get("schema")
-    except (ValueError, AttributeError):
-        schema = None
-    if isinstance(schema, str) and schema != SCHEMA:
-        notes = (f"found     {schema}", f"expected  {SCHEMA}")
-        message = f"{file.parent} is written in a schema that this hsparity does not read"
-        return HsparityError(
-            "E201", message, notes, "install the hsparity that made it (pip install -U hsparity)"
-        )
-    what = f"missing key {error}" if isinstance(error, KeyError) else str(error)
-    return HsparityError("E202", f"not a capture manifest: {file}", (what,), "capture it again")
 
 
 def _not_a_capture(folder: Path, spelled: str) -> HsparityError:

@@ -42,22 +42,31 @@ def _part(part: str, option: str, text: str, num_layers: int) -> list[int]:
             raise _bad(option, text, f"{part} needs at least 4 layers, this model has {num_layers}")
         return found
     if match := _RANGE.fullmatch(part):
-        start, stop, step = int(match[1]), int(match[2]), int(match[3] or 1)
-        numbers = list(range(start, stop + 1, step)) if step else []
+        start, stop, step = number(match[1]), number(match[2]), number(match[3] or "1")
+        numbers = range(start, stop + 1, step) if step else range(0)
         if not numbers:
-            raise _bad(option, text, f"{part} is empty")
+            raise _bad(option, text, f"{short(part)} is empty")
     elif part.isdecimal():
-        numbers = [int(part)]
+        numbers = range(number(part), number(part) + 1)
     else:
-        raise _bad(option, text, f"cannot read {part!r}")
-    if max(numbers) > last:
-        raise _bad(option, text, f"{part} lies outside this model: 0 to {last}")
-    return [number + shift for number in numbers]
+        raise _bad(option, text, f"cannot read {short(part)!r}")
+    if numbers[-1] > last:  # asked of the range: it may be longer than memory
+        raise _bad(option, text, f"{short(part)} lies outside this model: 0 to {last}")
+    return [n + shift for n in numbers]
+
+
+def number(digits: str) -> int:
+    """Decimal digits as an integer; of more than 18, one larger than anything that is counted here."""
+    return int(digits) if len(digits) <= 18 else 10**18
+
+
+def short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _bad(option: str, text: str, why: str) -> HsparityError:
     return HsparityError(
         "E102",
-        f"bad {option} {text!r}: {why}",
+        f"bad {option} {short(text)!r}: {why}",
         help="numbers 2,30,58, ranges 0-60:5, all, eagle3 or eagle3-speculators, joined by commas",
     )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4}
+INTEGERS = ("I64", "I32")
 FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
 # The names that manifests use, and half a unit in the last place of each relative to the value.
 DTYPE_NAMES = {
@@ -38,6 +39,7 @@ HALF_ULP = {
     "float8_e4m3fn": 2.0**-5,
     "float8_e5m2": 2.0**-4,
 }
+INT32_MAX = 2**31 - 1
 HEADER_LIMIT = 100 << 20  # the safetensors format's own
 
 
@@ -77,25 +79,32 @@ def read_header(path: Path) -> dict[str, Tensor]:
             if size < 8 or length > min(HEADER_LIMIT, size - 8):
                 raise _broken(path, f"{size} bytes, its header alone claims {length}")
             raw = json.loads(file.read(length))
-        tensors = {
-            name: Tensor(t["dtype"], tuple(map(int, t["shape"])), 8 + length + int(t["data_offsets"][0]))
-            for name, t in raw.items()
-            if name != "__metadata__"
-        }
-        end = max(
-            (8 + length + int(t["data_offsets"][1]) for n, t in raw.items() if n != "__metadata__"), default=0
-        )
+        tensors = {n: _tensor(t, 8 + length, size) for n, t in raw.items() if n != "__metadata__"}
     except FileNotFoundError:
         raise HsparityError("E206", f"shard is missing: {path}", help=HELP) from None
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise _broken(path, f"its header cannot be read ({error})") from None
-    if size < end:
-        raise _broken(path, f"{size} bytes, its header promises {end}")
-    for name, tensor in tensors.items():
-        wanted = math.prod(tensor.shape) * ITEM_BYTES.get(tensor.dtype, 0)
-        if tensor.offset + wanted > size:
-            raise _broken(path, f"tensor {name} reaches past the end of the file")
     return tensors
+
+
+def _tensor(raw: Any, base: int, size: int) -> Tensor:
+    """One header entry of a file of `size` bytes whose data start at `base`. Raises ValueError when it does
+    not fit."""
+    shape = tuple(map(int, raw["shape"]))
+    first, stop = map(int, raw["data_offsets"])
+    wanted = math.prod(shape) * ITEM_BYTES.get(raw["dtype"], 0)
+    if first < 0 or min(shape, default=0) < 0 or stop < first + wanted or base + stop > size:
+        raise ValueError(f"{raw['dtype']} {list(shape)} at bytes {first} to {stop} of {size - base}")
+    return Tensor(raw["dtype"], shape, base + first)
 
 
 HELP = "copy the folder again (rsync -c), or capture it again"
@@ -149,11 +158,14 @@ def _fill(descriptor: int, into: memoryview, offset: int, path: Path) -> None:
 
 
 def read_integers(span: Span) -> NDArray[np.int32]:
-    """A whole integer tensor as int32 [rows]."""
+    """A whole tensor of ids or positions as int32 [rows]. Raises ValueError for one below 0 or above
+    2**31 - 1."""
     kind = {"I32": "<i4", "I64": "<i8"}[span.dtype]
     data = np.empty(span.rows, kind)
     if span.rows:
         read_into(span, [(0, span.rows, 0)], data.data.cast("B"))
+    if len(data) and not 0 <= data.min() <= data.max() <= INT32_MAX:
+        raise ValueError(f"{data.min()} to {data.max()}")
     return data.astype(np.int32)
 
 

@@ -95,6 +95,8 @@ def _side(given: str | None, config: Config, role: str) -> SideConfig:
             where = f"{config.path} has no [{role}]" if config.path else f"no {configuration.FILE} here"
             raise HsparityError("E101", f"nothing to compare: {role.upper()} is missing", (where,), FORMS)
         return configured
+    if not given.strip():
+        raise HsparityError("E101", f"nothing to compare: {role.upper()} is an empty argument", help=FORMS)
     if _is_engine(given):
         if (Path(given) / "manifest.json").is_file():
             Relay(given, 0).say(f"taken as the engine; ./{given} names the folder")

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hsparity.capture.shards import Span, as_torch, read_header, read_integers, read_into, runs_of
+from hsparity.capture.shards import (
+    HELP,
+    INT32_MAX,
+    Span,
+    as_torch,
+    read_header,
+    read_integers,
+    read_into,
+    runs_of,
+)
 from hsparity.errors import HsparityError
 from hsprobe.schema import CaptureManifest, Prompt, Site
 
@@ -69,14 +78,21 @@ class Source(ABC):
     def positions(self, prompt: str) -> NDArray[np.int32]:
         """The position of each row, int32 [R]."""
         if prompt not in self._positions:
-            self._positions[prompt] = self._integers(prompt, "positions")
+            self._positions[prompt] = self._integers(prompt, "positions", self.prompt(prompt).tokens - 1)
         return self._positions[prompt]
 
-    def _integers(self, prompt: str, name: str) -> NDArray[np.int32]:
+    def _integers(self, prompt: str, name: str, last: int = INT32_MAX) -> NDArray[np.int32]:
         span = self.span(prompt, name)
         if span is None:
             raise HsparityError("E206", f"{self.path}: prompt {prompt} has no tensor {name}")
-        return read_integers(span)
+        try:
+            found = read_integers(span)
+            if len(found) and found.max() > last:
+                raise ValueError(f"{found.min()} to {found.max()}")
+        except ValueError as error:
+            notes = (f"expected  0 to {last}", f"found     {error}")
+            raise HsparityError("E206", f"{span.path}: {name} out of range", notes, HELP) from None
+        return found
 
     def block(
         self, prompt: str, site: str, start: int, stop: int, out: torch.Tensor | None = None

@@ -21,6 +21,11 @@ class Cause(Protocol):
         arise."""
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: "1 row", "2 rows"."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def listed(numbers: list[int] | tuple[int, ...], limit: int = 8) -> str:
     """Numbers for a sentence, cut after `limit`."""
     shown = ", ".join(str(n) for n in numbers[:limit])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hsparity.causes.base import counted
+
 if TYPE_CHECKING:
     from hsparity.evidence import Evidence
     from hsparity.model import Finding
@@ -55,12 +57,11 @@ class FewTokensBeyond:
         for value, n, site in sorted(places, reverse=True)[:SHOWN]:
             t = evidence.judge.token(n, value)
             lines.append(f"prompt {t.prompt} position {t.position} (id {t.token_id}): {value:.2g} at {site}")
-        count = f"{len(tokens)} token{'s' * (len(tokens) != 1)}"
         return Finding(
             code=self.code,
             name=self.name,
-            headline=f"{count} of {evidence.rows.tokens} beyond the largest error of the floor, "
-            f"at {len(sites)} site{'s' * (len(sites) != 1)}",
+            headline=f"{counted(len(tokens), 'token')} of {evidence.rows.tokens} beyond the largest error of the floor, "
+            f"at {counted(len(sites), 'site')}",
             sites=sites,
             evidence=tuple(lines),
             fix={"any": "capture more prompts on both sides and for the floor"},

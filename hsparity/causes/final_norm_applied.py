@@ -74,6 +74,8 @@ def _testable(main: Located, layers: int) -> bool:
 def _normed_side(evidence: Evidence, main: Located) -> tuple[str, str, float, float, bool]:
     """Which side holds the normed state, the site, its error and margin against the raw reading, and whether
     that proves it."""
+    import numpy as np
+
     from hsparity.locate import CLOSE, PLAIN_MARGIN
 
     last, m = evidence.num_layers, main.matrix
@@ -94,12 +96,10 @@ def _normed_side(evidence: Evidence, main: Located) -> tuple[str, str, float, fl
                 [i for i in raw_rows if m.ruler[i].number != last],
             )
         )
-        if not inside or not outside:
+        known = [[float(column[i]) for i in rows if column[i] == column[i]] for rows in (inside, outside)]
+        if not known[0] or not known[1]:  # no such state, or none of its errors is finite
             continue
-        import numpy as np
-
-        with np.errstate(invalid="ignore"):
-            error, rival = float(np.nanmin(column[inside])), float(np.nanmin(column[outside]))
+        error, rival = min(known[0]), min(known[1])
         if place.normed:
             raw = [j for j, p in enumerate(m.located) if p.key == place.key and not p.normed]
             rival = min(rival, *(float(m.error_kk[i, j]) for j in raw for i in inside))

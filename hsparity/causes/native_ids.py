@@ -24,13 +24,13 @@ class NativeIds:
     The same draft accepts fewer tokens on one engine (8 to 12 % less in a measured case), with no error
     anywhere.
     ## Fix
-    Give each engine the ids that land on the boundaries the draft was trained on; the report lists them.
+    Give each engine the ids that land on the boundaries the draft was trained on; the report lists them for
+    both directions: trained on one engine's states and run on the other, and back.
     """
 
     code, name = "HS103", "native-ids"
 
     def find(self, evidence: Evidence) -> Finding | None:
-        from hsparity.conventions import draft_config
         from hsparity.model import Finding
 
         landed = {side: _landing(evidence, side) for side in ("ref", "cand")}
@@ -46,7 +46,6 @@ class NativeIds:
             return Finding(self.code, self.name, lines[0], None, sites, tuple(lines[1:]), severity="note")
         ids, left, right = ([i for i, _ in ref], *([m.best for _, m in found] for found in (ref, cand)))
         engines = (evidence.ref.manifest.engine, evidence.cand.manifest.engine)
-        boundaries = tuple(sorted(left))
         return Finding(
             code=self.code,
             name=self.name,
@@ -54,12 +53,28 @@ class NativeIds:
             f"{listed(left)} in {engines[0]}, {listed(right)} in {engines[1]}",
             sites=tuple(m.cand for _, m in cand),
             evidence=tuple(lines),
-            fix={
-                "any": f"to feed the draft boundaries {listed(boundaries)} write",
-                **draft_config(boundaries, evidence.num_layers, engines, evidence.cand.manifest.architecture),
-            },
+            fix=_fix(evidence, ids, left, right),
             structural=proved,
         )
+
+
+def _fix(evidence: Evidence, ids: list[int], left: list[int], right: list[int]) -> dict[str, str]:
+    """Both directions: the draft was trained on one side's states and is to run on the other."""
+    from hsparity.conventions import FAMILIES, draft_config
+
+    ref, cand = evidence.ref.manifest, evidence.cand.manifest
+    fix = {"any": "a draft needs the boundaries it was trained on, so write the ids that give them"}
+    for trained, runs, boundaries in ((ref, cand, left), (cand, ref, right)):
+        # One engine in two versions: the table of rules knows one version of each, so it cannot answer.
+        if trained.engine != runs.engine and any(f.engine == runs.engine for f in FAMILIES):
+            ((_, answer),) = draft_config(
+                tuple(boundaries), evidence.num_layers, (runs.engine,), runs.architecture
+            ).items()
+            fix[runs.engine] = (
+                f"write {answer.replace('  (', ' (')} for a draft trained on {trained.engine}'s states "
+                f"with ids {listed(ids)}, boundaries {listed(boundaries)}"
+            )
+    return fix
 
 
 def _landing(evidence: Evidence, side: str) -> list[tuple[int, SlotMatch]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hsparity.causes.base import counted
+
 if TYPE_CHECKING:
     from hsparity.evidence import Evidence
     from hsparity.model import Finding
@@ -40,7 +42,8 @@ class Nonfinite:
             headline=f"{who} {'hold' if ref and cand else 'holds'} NaN or Inf, first at {first.ref}",
             sites=tuple(d.ref for d in bad),
             evidence=tuple(
-                f"{d.ref}: {d.nonfinite[0]} elements in ref, {d.nonfinite[1]} in cand" for d in bad[:4]
+                f"{d.ref}: {counted(d.nonfinite[0], 'element')} in ref, {d.nonfinite[1]} in cand"
+                for d in bad[:4]
             ),
         )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hsparity.causes.base import counted
+
 if TYPE_CHECKING:
     from hsparity.evidence import Evidence
     from hsparity.model import Finding
@@ -13,7 +15,7 @@ class RowsMissing:
     """
     ## What it is
     One side has no states for tokens that both sides were fed. What both have is compared; the verdict is
-    diverged.
+    diverged. A prompt that only one side ran is not compared, and no finding.
     ## Why it happens
     Tokens served from a prefix (radix) cache are not computed again, so no state passes by. Some extractors
     drop rows under chunked prefill, at a multiple of the chunk size, or for all but the first requests of a
@@ -30,7 +32,7 @@ class RowsMissing:
     def find(self, evidence: Evidence) -> Finding | None:
         from hsparity.model import Finding
 
-        lost = [m for m in evidence.rows.mismatches if m.kind in ("rows", "prompt")]
+        lost = [m for m in evidence.rows.mismatches if m.kind == "rows"]
         longer = [m for m in evidence.rows.mismatches if m.kind == "longer"]
         if not lost and not longer:
             return None
@@ -45,8 +47,8 @@ class RowsMissing:
         return Finding(
             code=self.code,
             name=self.name,
-            headline=f"{who} {'lacks' if len(sides) == 1 else 'lack'} {count} rows in {prompts} "
-            f"prompt{'s' * (prompts != 1)}",
+            headline=f"{who} {'lacks' if len(sides) == 1 else 'lack'} {counted(count, 'row')} "
+            f"in {counted(prompts, 'prompt')}",
             evidence=tuple(m.text for m in [*lost, *longer][:6]),
             fix={"vllm": "enable_prefix_caching=False", "sglang": "disable_radix_cache=True"},
             structural=True,

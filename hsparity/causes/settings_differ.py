@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hsparity.causes.base import counted
+
 if TYPE_CHECKING:
     from hsparity.evidence import Evidence
     from hsparity.model import Finding
@@ -39,7 +41,7 @@ class SettingsDiffer:
                 lines.append(f"{name}: ref {left}, cand {right}")
         if not lines:
             return None
-        words = f"{len(lines)} setting{'s' * (len(lines) != 1)} differ{'s' * (len(lines) == 1)}"
+        words = f"{counted(len(lines), 'setting')} differ{'s' * (len(lines) == 1)}"
         return Finding(self.code, self.name, words, evidence=tuple(lines), severity="note")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hsparity.causes.base import counted
+
 if TYPE_CHECKING:
     from hsparity.evidence import Evidence
     from hsparity.model import Finding
@@ -39,7 +41,8 @@ class SlotsMissing:
             distinct = len(set(ids)) if isinstance(ids, list) else 0
             if slots and distinct > len(slots):
                 lines.append(
-                    f"{side} ({manifest.engine}) was given {distinct} ids and handed over {len(slots)} slots"
+                    f"{side} ({manifest.engine}) was given {counted(distinct, 'id')} "
+                    f"and handed over {counted(len(slots), 'slot')}"
                 )
                 short = True
         lines += [f"boundary {m.boundary} is missing in {m.side}" for m in pairing.missing]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hsparity.causes.base import counted
+
 if TYPE_CHECKING:
     from hsparity.evidence import Evidence
     from hsparity.model import Finding
@@ -31,12 +33,12 @@ class TokensDiffer:
         parted = [m for m in evidence.rows.mismatches if m.kind == "tokens"]
         if not parted:
             return Finding(self.code, self.name, "token ids are equal on both sides", 0.0, ruled_out=True)
-        prompts = f"{len(parted)} prompt{'s' * (len(parted) != 1)}"
         count = sum(m.count for m in parted)
         return Finding(
             code=self.code,
             name=self.name,
-            headline=f"token ids differ in {prompts}: {count} tokens could not be compared",
+            headline=f"token ids differ in {counted(len(parted), 'prompt')}: "
+            f"{counted(count, 'token')} could not be compared",
             evidence=tuple(m.text for m in parted[:6]),
             fix={"any": "capture both sides from the same token ids"},
             structural=True,

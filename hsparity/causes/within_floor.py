@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
+
+from hsparity.causes.base import counted
 
 if TYPE_CHECKING:
     from hsparity.evidence import Evidence
-    from hsparity.model import Finding
+    from hsparity.model import Finding, SiteDelta
+
+_WHO = {"ref": "the reference", "cand": "the candidate", "pair": "the pair"}
 
 
 class WithinFloor:
@@ -34,11 +39,23 @@ class WithinFloor:
             return None
         equal = all(d.bit_equal == d.tokens for d in wanted)
         if equal:
-            words = f"equal in every bit at {len(wanted)} sites over {evidence.rows.tokens} tokens"
+            words = f"equal in every bit at {counted(len(wanted), 'site')} "
+            words += f"over {counted(evidence.rows.tokens, 'token')}"
         else:
-            worst = max(wanted, key=lambda d: max((r.median for r in d.ratios), default=0.0))
-            words = f"largest ratio to the floor at {worst.ref}: {worst.reason}"
+            words = _largest(wanted)
         return Finding(self.code, self.name, words, sites=tuple(d.ref for d in wanted), severity="note")
+
+
+def _largest(wanted: list[SiteDelta]) -> str:
+    """The largest ratio of medians of any side, over all channels and tokens."""
+    found = [(r, d) for d in wanted for r in d.ratios if r.of in _WHO and math.isfinite(r.median)]
+    if not found:
+        return f"{wanted[0].ref}: {wanted[0].reason}"
+    ratio, delta = max(found, key=lambda pair: pair[0].median)
+    words = f"largest ratio to the floor: {_WHO[ratio.of]} at {delta.ref}, {ratio.median:.2g}×"
+    if math.isfinite(ratio.low) and ratio.low != ratio.high:
+        words += f" (95 % {ratio.low:.2g} to {ratio.high:.2g})"
+    return f"{words}; the limit is {ratio.limit:g}"
 
 
 CAUSE = WithinFloor()

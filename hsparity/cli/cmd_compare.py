@@ -164,7 +164,9 @@ def compare(
         )
     outputs = open_outputs(html=html, json=json_, markdown=markdown)
     from ..capture import sides
+    from ..query import Query
 
+    Query(tol=tol)  # a bad --tol ends here, before an engine is started
     chosen = sides.resolve_pair(
         ref,
         cand,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
 from importlib import import_module
+from io import TextIOWrapper
 from pkgutil import iter_modules
 from typing import NoReturn
 
@@ -14,6 +16,7 @@ import click
 from .. import __version__
 from ..errors import ExitCode, HsparityError
 from . import __path__ as command_folder
+from .output import drop, tell, unwritable
 
 # What a newcomer needs first comes first; the rest follows in alphabetical order.
 FIRST = ("compare", "capture", "demo", "engines", "doctor")
@@ -50,6 +53,15 @@ def hsparity() -> None:
 
 def run() -> NoReturn:
     """Console entry point. Python and click both exit 1 on failures of their own, which would read as "diverged"."""
+    if sys.stderr is None:
+        # Takes the closed descriptor's place, so that no file of ours does.
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stdout is None:
+        error = HsparityError("E106", "standard output is closed", help="send it to /dev/null to drop it")
+        tell(error.render())
+        sys.exit(int(error.exit_code))
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(invoke(sys.argv[1:]))
 
 
@@ -60,7 +72,7 @@ def invoke(args: list[str]) -> int:
         sys.stdout.flush()
         return int(result or 0)
     except HsparityError as error:
-        click.echo(error.render(), err=True)
+        tell(error.render())
         return int(error.exit_code)
     except click.exceptions.Exit as stop:
         return int(stop.exit_code)
@@ -68,21 +80,33 @@ def invoke(args: list[str]) -> int:
         _show_usage(error)
         return int(ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        tell("interrupted")
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         return _closed_pipe()
     except SystemExit as stop:
         # click answers a closed pipe with sys.exit(1) even in non-standalone mode.
         return _closed_pipe() if stop.code == 1 else int(stop.code or 0)
+    except OSError as error:
+        # Whatever writes files of its own reports a full disk itself.
+        return _full(error) if error.errno == errno.ENOSPC else _bug()
     except Exception:
-        traceback.print_exc()
-        click.echo(
-            f"error[E900]: this is a bug in hsparity {__version__}, not a divergence\n"
-            "  help: please report it with the command line and the lines above",
-            err=True,
-        )
-        return int(ExitCode.BUG)
+        return _bug()
+
+
+def _bug() -> int:
+    tell(
+        f"{traceback.format_exc()}error[E900]: this is a bug in hsparity {__version__}, not a divergence\n"
+        "  help: please report it with the command line and the lines above"
+    )
+    return int(ExitCode.BUG)
+
+
+def _full(error: OSError) -> int:
+    shown = unwritable(error.filename or "standard output", error)
+    drop(sys.stdout)
+    tell(shown.render())
+    return int(shown.exit_code)
 
 
 def _show_usage(error: click.ClickException) -> None:
@@ -94,10 +118,9 @@ def _show_usage(error: click.ClickException) -> None:
         message[:1].lower() + message[1:],
         help=f"{context.command_path if context else 'hsparity'} --help",
     )
-    click.echo(shown.render(), err=True)
+    tell(shown.render())
 
 
 def _closed_pipe() -> int:
-    """Point stdout at nothing, so that the interpreter's own flush at exit stays quiet."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    drop(sys.stdout)
     return int(ExitCode.CLOSED_PIPE)

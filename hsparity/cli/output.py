@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -20,9 +20,16 @@ if TYPE_CHECKING:
 def open_outputs(**files: str | None) -> dict[str, str]:
     """The reports asked for, by reporter name; every path is tried for writing now.
 
-    Raises E106 for a path that cannot be written.
+    Raises E103 for a path given twice and E106 for one that cannot be written.
     """
     wanted = {name: path for name, path in files.items() if path}
+    taken: dict[str, str] = {}
+    for name, path in wanted.items():
+        place = path if path == "-" else os.path.realpath(path)
+        if place in taken:
+            notes = (f"--{taken[place]} {wanted[taken[place]]}", f"--{name} {path}")
+            raise HsparityError("E103", "two reports cannot share one file", notes, "name two files")
+        taken[place] = name
     for path in wanted.values():
         if path == "-":
             continue
@@ -35,13 +42,18 @@ def open_outputs(**files: str | None) -> dict[str, str]:
             if not existed:
                 target.unlink()
         except OSError as error:
-            raise HsparityError(
-                "E106",
-                f"cannot write {path}",
-                (f"{type(error).__name__}: {error.strerror}",),
-                "name a file in a folder you may write to",
-            ) from error
+            raise unwritable(path, error) from error
     return wanted
+
+
+def unwritable(path: str, error: OSError) -> HsparityError:
+    """E106 for a file or a stream that took no (more) bytes."""
+    return HsparityError(
+        "E106",
+        f"cannot write {path}",
+        (f"{type(error).__name__}: {error.strerror}",),
+        "name a file in a folder you may write to, on a disk with room",
+    )
 
 
 def console_options(color: str, *, quiet: bool = False, verbose: bool = False) -> Options:
@@ -56,7 +68,10 @@ def console_options(color: str, *, quiet: bool = False, verbose: bool = False) -
 
 
 def write_reports(result: Comparison, files: dict[str, str], options: Options) -> None:
-    """Write every report asked for; the terminal report goes to stdout unless a file took it with '-'."""
+    """Write every report asked for; the terminal report goes to stdout unless a file took it with '-'.
+
+    Raises E106 when a file takes no more.
+    """
     from ..report import reporters
 
     available = reporters()
@@ -65,9 +80,26 @@ def write_reports(result: Comparison, files: dict[str, str], options: Options) -
         if path == "-":
             click.echo(text, nl=not text.endswith("\n"))
         else:
-            Path(path).write_text(text, encoding="utf-8")
+            try:
+                # A path need not be text: its odd bytes are shown, and are valid escapes in JSON.
+                Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
+            except OSError as error:
+                raise unwritable(path, error) from error
     if "-" not in files.values():
         click.echo(available["terminal"].render(result, options), color=options.color)
     for name, path in files.items():
         if path != "-":
-            click.echo(f"{name} report: {path}", err=True)
+            tell(f"{name} report: {path}")
+
+
+def tell(text: str) -> None:
+    """Say it on stderr, if that takes it: a full or closed one must not change the exit code."""
+    try:
+        click.echo(text, err=True)
+    except OSError:
+        drop(sys.stderr)
+
+
+def drop(stream: TextIO) -> None:
+    """Point a stream at nothing, so that the interpreter's own flush at exit stays quiet."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

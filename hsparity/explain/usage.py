@@ -25,7 +25,7 @@ TEXTS = (
     entry(
         "E102",
         "bad-selection",
-        "--layers, --boundaries or --tokens could not be read, or names something the model does not have.",
+        "--layers, --boundaries, --tokens or --tol could not be read, or names something the model does not have.",
         "Layers count from 0 to L-1, boundaries from 0 (the embeddings) to L (before the final norm). A "
         "layer N is boundary N+1.",
         "Write numbers and ranges joined by commas: 2,30,58 or 0-60:5, or all, eagle3, eagle3-speculators. "
@@ -36,8 +36,9 @@ TEXTS = (
         "options-exclude-each-other",
         "Two options were given that cannot both hold.",
         "--layers and --boundaries say the same thing in two numberings, one apart. Given together they "
-        "could disagree.",
-        "Give one of the two. `--layers 2,30,58` and `--boundaries 3,31,59` are the same request.",
+        "could disagree. Two reports written to one file, or both to standard output, would overwrite each other.",
+        "Give one of the two, or each report a file of its own. "
+        "`--layers 2,30,58` and `--boundaries 3,31,59` are the same request.",
     ),
     entry(
         "E104",
@@ -62,8 +63,8 @@ TEXTS = (
         "E106",
         "output-not-writable",
         "A path that was to be written cannot be.",
-        "The folder is read-only, the path is a folder, or permissions are missing. Output paths are "
-        "tried before any work is done.",
+        "The folder is read-only, the path is a folder, permissions are missing, or the disk (or the device "
+        "behind standard output) is full. Output paths are tried before any work is done.",
         "Name a file or folder you may write to. Managed environments and bundled models live under "
         "XDG_CACHE_HOME.",
     ),

@@ -10,9 +10,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from ..conventions import draft_ids
 from ..model import Comparison, Finding
-from . import sentences, tables, view
+from . import drafts, sentences, tables, view
 from . import spelling as sp
 from .base import Options
 from .maps import pair_figure, token_figure
@@ -70,13 +69,14 @@ def _context(comparison: Comparison) -> dict[str, Any]:
         "statement": sentences.statement(c),
         "subtitle": sentences.subtitle(c),
         "summary": sentences.summary(c),
-        "missing": view.missing_reasons(c)[:12],
+        "no_floor": view.NO_FLOOR if view.lacks_floor(c) else "",
+        "missing": () if view.lacks_floor(c) else view.missing_reasons(c)[:12],
         "fix": _fix(lead),
         "steps": _steps(c),
         "requested": tables.requested_table(c, shown),
         "more": f"{hidden} more requested sites are in the table under the next figure." if hidden else "",
         "worst": "" if worst is None or worst.worst is None else f"W{view.worst_token_words(worst)[1:]}.",
-        "draft": draft_ids(c.request.boundaries, c.ref.num_layers) if c.request.boundaries else (),
+        "draft": drafts.lines(c),
         "draft_caption": f"What to write so that the draft gets {view.requested_words(c)}.",
         "error_plot": error_plot(c),
         "error_caption": sentences.error_caption(c),

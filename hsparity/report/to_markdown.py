@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..conventions import draft_ids
 from ..model import Comparison, SiteDelta
+from . import drafts, view
 from . import spelling as sp
-from . import view
 from .base import Options
 from .columns import Column
 from .delta_columns import delta_columns, slot_columns
@@ -32,7 +31,9 @@ class MarkdownReporter:
             headline = "." if view.repeats_headline(c, lead) else f": {escaped(lead.headline)}"
             parts.append(f"**{escaped(lead.code)} {escaped(lead.name)}**{explains}{headline}")
         missing = view.missing_reasons(c)
-        if missing:
+        if view.lacks_floor(c):
+            parts.append(f"Floor: {escaped(view.NO_FLOOR)}.")
+        elif missing:
             parts.append("\n".join(["What is missing:", "", *(f"- {escaped(m)}" for m in missing[:6])]))
         parts += [_sides(c), *_sites(c)]
         slots = view.native_slots(c)
@@ -42,11 +43,10 @@ class MarkdownReporter:
                 _table(slot_columns(slots)),
             ]
         parts += _findings(c)
-        if c.request.boundaries:
-            ids = "; ".join(
-                f"{engine}: {ids}" for engine, ids in draft_ids(c.request.boundaries, c.ref.num_layers)
-            )
-            parts.append(f"Draft config ids for {escaped(view.requested_words(c))}: {escaped(ids)}.")
+        ids = "; ".join(f"{engine}: {ids}" for engine, ids in drafts.lines(c))
+        if ids:
+            words = drafts.purpose(c)
+            parts.append(f"{escaped(words[:1].upper() + words[1:])}: {escaped(ids)}.")
         if lead is not None and lead.fix:
             fixes = sorted(lead.fix.items(), key=lambda kv: (kv[0] != "any", kv[0]))
             lines = [

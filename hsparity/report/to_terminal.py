@@ -9,10 +9,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from ..conventions import draft_ids
 from ..model import Comparison, Verdict
+from . import drafts, view
 from . import spelling as sp
-from . import view
 from .bars import bars, marks
 from .base import Options
 from .columns import table
@@ -82,7 +81,9 @@ class _Page:
             self.excess_bars()
             self.apart()
             self.causes()
-        self.labelled("draft ids", ["; ".join(f"{engine}: {ids}" for engine, ids in self.draft_pairs())])
+        ids = drafts.lines(self.c)
+        if ids:
+            self.labelled("draft ids", [f"write {'; '.join(f'{ids} in {engine}' for engine, ids in ids)}"])
         self.slots()
         self.notes()
         self.warnings()
@@ -184,7 +185,9 @@ class _Page:
 
     def missing(self) -> None:
         reasons = view.missing_reasons(self.c)
-        if self.c.verdict is Verdict.INCONCLUSIVE or reasons:
+        if view.lacks_floor(self.c):
+            self.labelled("floor", [view.NO_FLOOR])
+        elif self.c.verdict is Verdict.INCONCLUSIVE or reasons:
             self.labelled("missing", reasons[:6] or ["nothing was compared"])
 
     def deltas(self) -> None:
@@ -273,15 +276,11 @@ class _Page:
                 view.note_words(finding), f"note {sp.clean(finding.code)} {sp.clean(finding.name)}: ", " " * 5
             )
 
-    def draft_pairs(self) -> tuple[tuple[str, str], ...]:
-        asked = self.c.request.boundaries
-        return draft_ids(asked, self.c.ref.num_layers) if asked else ()
-
     def draft(self) -> None:
-        pairs = self.draft_pairs()
+        pairs = drafts.lines(self.c)
         if not pairs:
             return
-        self.heading(f"draft config ids for {view.requested_words(self.c)}")
+        self.heading(drafts.purpose(self.c))
         name = max(len(engine) for engine, _ in pairs)
         for engine, ids in pairs:
             if self.width - name - 4 >= 18:

@@ -1,60 +1,23 @@
-"""Every finding fires on its own fault, leads there, and stays silent on healthy pairs."""
+"""Every finding about tokens, numbers and runs fires on its own fault, leads there, and stays silent on healthy
+pairs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from hsparity.capture.read import open_source
-from hsparity.capture.source import Source
-from hsparity.compare import Query, compare
-from hsparity.model import Comparison, Verdict
+from hsparity.model import Verdict
+from tests.causes.judged import ALL, against, causes, finding
 from tests.causes.streams import (
-    LAYERS,
     MASSIVE,
-    TOY,
-    as_slots,
     capture,
     edited,
     floors,
-    keep,
-    rms_norm,
-    shifted,
 )
-
-ALL = [f"boundary.{k:03d}" for k in range(LAYERS + 1)]
-
-
-@pytest.fixture(scope="session")
-def floor(tmp_path_factory: pytest.TempPathFactory) -> list[Source]:
-    return floors(tmp_path_factory.mktemp("floor"))
-
-
-@pytest.fixture(scope="session")
-def ref(tmp_path_factory: pytest.TempPathFactory) -> Source:
-    return open_source(capture(1).write(tmp_path_factory.mktemp("sides") / "ref"))
-
-
-@pytest.fixture(scope="session")
-def clean():
-    return capture(2, engine="sglang", version="0.5.23")
-
-
-def against(ref: Source, made, folder: Path, floor: Sequence[Source], **query: object) -> Comparison:
-    return compare(ref, open_source(made.write(folder / "cand")), floor, Query(**query))
-
-
-def causes(result: Comparison) -> list[str]:
-    return [f.code for f in result.findings if f.severity == "cause" and not f.ruled_out]
-
-
-def finding(result: Comparison, code: str):
-    return next(f for f in result.findings if f.code == code)
 
 
 def test_healthy_engines_are_at_parity_and_accused_of_nothing(ref, clean, floor, tmp_path):
@@ -74,155 +37,6 @@ def test_no_floor_is_inconclusive(ref, clean, tmp_path):
     assert result.floor.kind == "none"
 
 
-@pytest.mark.parametrize("with_floor", [True, False])
-@pytest.mark.parametrize("by", [1, -1])
-def test_an_offset_of_every_boundary_is_named(ref, clean, floor, tmp_path, *, by, with_floor):
-    """A capture whose labels are all one off is diverged with or without a floor, and undoing it explains the
-    excess."""
-    made = edited(clean, lambda _, s: shifted(s, by))
-    result = against(ref, made, tmp_path, floor if with_floor else [], layers="2,4")
-    assert result.verdict is Verdict.DIVERGED
-    assert causes(result) == ["HS101"]
-    lead = finding(result, "HS101")
-    assert lead.structural
-    assert lead.explained is not None
-    assert lead.explained > 0.9
-    assert f"N{by:+d}" in lead.headline
-    assert result.alignment.offset == by
-    assert result.map is not None
-    assert result.map.undone_kc is not None
-
-
-def test_offset_option_moves_the_pairing_and_only_it(ref, clean, floor, tmp_path):
-    """--offset N compares what lies N apart: a shifted capture is at parity under it, an unshifted one is
-    not."""
-    made = edited(clean, lambda _, s: shifted(s, 1))
-    assert against(ref, made, tmp_path / "a", floor, layers="2,4", offset=1).verdict is Verdict.PARITY
-    result = against(ref, clean, tmp_path / "b", floor, layers="2,4", offset=1)
-    assert result.verdict is Verdict.DIVERGED
-    assert causes(result) == ["HS101"]
-
-
-@pytest.mark.parametrize("with_floor", [True, False])
-def test_slots_off_by_one_are_named_slot_by_slot(ref, clean, floor, tmp_path, with_floor):
-    """Slots said to be boundaries 2, 4, 6 that hold 3, 5, 7 are an offset; each slot says where it lies."""
-    made = edited(clean, lambda _, s: as_slots(s, (3, 5, 7)), settings={"native_ids": [2, 4, 6]})
-    result = against(ref, made, tmp_path, floor if with_floor else [], boundaries="2,4,6")
-    assert result.verdict is Verdict.DIVERGED
-    assert causes(result)[0] == "HS101"
-    assert [(m.claimed, m.best, m.proved) for m in result.alignment.slots] == [
-        (2, 3, True),
-        (4, 5, True),
-        (6, 7, True),
-    ]
-    assert "2, 4, 6 landed on boundaries 3, 5, 7" in finding(result, "HS103").headline
-
-
-def test_one_slot_off_is_named_alone(ref, clean, floor, tmp_path):
-    """One wrong slot of three is a per-slot finding, never one global offset."""
-    made = edited(clean, lambda _, s: as_slots(s, (2, 4, 5)))
-    result = against(ref, made, tmp_path, floor, boundaries="2,4,6")
-    lead = finding(result, "HS101")
-    assert lead.sites == ("slot.002",)
-    assert lead.structural
-    assert result.verdict is Verdict.DIVERGED
-    assert [d.verdict for d in result.deltas if d.requested] == [
-        Verdict.PARITY,
-        Verdict.PARITY,
-        Verdict.DIVERGED,
-    ]
-
-
-def test_slots_where_they_were_said_to_be_are_at_parity(ref, clean, floor, tmp_path):
-    made = edited(clean, lambda _, s: as_slots(s, (2, 4, 6)))
-    assert against(ref, made, tmp_path / "a", floor, boundaries="2,4,6").verdict is Verdict.PARITY
-    # Nothing is claimed of them: they are compared where the data put them.
-    result = against(ref, made, tmp_path / "b", floor)
-    assert result.verdict is Verdict.PARITY
-    assert [d.ref for d in result.deltas if d.requested] == ["boundary.002", "boundary.004", "boundary.006"]
-
-
-def test_one_list_with_two_meanings(ref, clean, floor, tmp_path):
-    """The same ids that land on other boundaries in the two engines are a divergence, proved on the floor's
-    boundaries."""
-    ids = {"native_ids": [2, 4, 6]}
-    left = edited(capture(1, settings=ids), lambda _, s: as_slots(s, (2, 4, 6)))
-    right = edited(clean, lambda _, s: as_slots(s, (3, 5, 7)), settings=ids)
-    source = open_source(left.write(tmp_path / "left"))
-    result = against(source, right, tmp_path, floor)
-    assert result.verdict is Verdict.DIVERGED
-    lead = finding(result, "HS103")
-    assert lead.structural
-    assert "one draft config, two meanings" in lead.headline
-    same = edited(clean, lambda _, s: as_slots(s, (2, 4, 6)), settings=ids)
-    again = against(source, same, tmp_path / "same", floor)
-    assert finding(again, "HS103").severity == "note"
-    assert again.verdict is Verdict.PARITY
-
-
-def test_slots_beside_hooks_on_one_side(ref, clean, floor, tmp_path):
-    """A capture with both mechanisms tells from itself where its ids landed."""
-    made = edited(clean, lambda _, s: {**s, **as_slots(s, (3, 5, 7))}, settings={"native_ids": [2, 4, 6]})
-    result = against(ref, made, tmp_path, floor, boundaries="2,4,6")
-    assert result.verdict is Verdict.PARITY
-    note = finding(result, "HS103")
-    assert note.severity == "note"
-    assert "landed on boundaries 3, 5, 7" in note.headline
-    assert {m.side for m in result.alignment.slots} == {"cand", "cand self"}
-
-
-def test_offset_is_not_testable_without_neighbours(ref, clean, floor, tmp_path):
-    """With the same three boundaries on both sides an offset cannot be told from drift, and is not ruled
-    out."""
-    sites = [ALL[2], ALL[4], ALL[6]]
-    few = open_source(edited(capture(1), lambda _, s: keep(s, sites)).write(tmp_path / "ref"))
-    made = edited(clean, lambda _, s: keep(shifted(s, 1), sites))
-    result = against(few, made, tmp_path, floor)
-    assert result.verdict is Verdict.DIVERGED
-    assert not result.alignment.offset_testable
-    assert "HS101" not in [f.code for f in result.findings]
-
-
-def test_three_boundaries_against_all_is_testable_either_way(ref, clean, floor, tmp_path):
-    """Neighbours on either side suffice."""
-    sites = [ALL[2], ALL[4], ALL[6]]
-    few = edited(capture(1), lambda _, s: keep(s, sites))
-    source = open_source(few.write(tmp_path / "few"))
-    moved = edited(clean, lambda _, s: shifted(s, 1))
-    result = against(source, moved, tmp_path / "a", floor, boundaries="2,4,6")
-    assert causes(result) == ["HS101"]
-    assert result.alignment.offset == 1
-    result = against(source, clean, tmp_path / "b", floor, boundaries="2,4,6")
-    assert result.verdict is Verdict.PARITY
-    assert result.alignment.offset == 0
-
-
-@pytest.mark.parametrize("side", ["ref", "cand"])
-@pytest.mark.parametrize("with_floor", [True, False])
-def test_a_normed_last_boundary_is_named(clean, floor, tmp_path, side, with_floor):
-    """The last state taken after the final norm is a finding about that state, not drift of the last
-    layer."""
-    weight = TOY.weights()[2]
-
-    def normed(_: str, states):
-        return {
-            **states,
-            ALL[-1]: torch.from_numpy(rms_norm(states[ALL[-1]], weight)).bfloat16().double().numpy(),
-        }
-
-    left, right = capture(1), clean
-    left, right = (edited(left, normed), right) if side == "ref" else (left, edited(right, normed))
-    result = against(open_source(left.write(tmp_path / "ref")), right, tmp_path, floor if with_floor else [])
-    assert result.verdict is Verdict.DIVERGED
-    assert causes(result)[0] == "HS201"
-    lead = finding(result, "HS201")
-    assert lead.structural
-    assert lead.explained is not None
-    assert lead.explained > 0.9
-    assert lead.headline.startswith("the reference's" if side == "ref" else "the candidate's")
-    assert "HS101" not in causes(result)
-
-
 def test_missing_rows_are_diverged_and_the_rest_is_compared(ref, clean, floor, tmp_path):
     """A prefix served from a cache leaves rows out; nothing is invented for them."""
     made = replace(clean, positions={"p0": range(16, 24)})
@@ -234,9 +48,32 @@ def test_missing_rows_are_diverged_and_the_rest_is_compared(ref, clean, floor, t
     assert all(d.verdict is Verdict.PARITY for d in result.deltas)
 
 
-def test_a_missing_prompt_is_rows_missing(ref, clean, floor, tmp_path):
-    made = replace(clean, states={n: s for n, s in clean.states.items() if n != "p3"})
-    assert causes(against(ref, made, tmp_path, floor)) == ["HS104"]
+@pytest.mark.parametrize("side", ["ref", "cand"])
+def test_a_prompt_of_one_side_is_a_gap_and_no_fault(clean, floor, tmp_path, side):
+    """A prompt that only one side ran is noted, accuses nobody, and decides nothing."""
+    left, right = capture(1), clean
+    fewer = {n: s for n, s in left.states.items() if n != "p3"}
+    if side == "cand":
+        left = replace(left, states=fewer)
+    else:
+        right = replace(right, states={n: right.states[n] for n in fewer})
+    result = against(open_source(left.write(tmp_path / "ref")), right, tmp_path, floor)
+    assert result.verdict is Verdict.PARITY
+    assert [f.code for f in result.findings] == ["HS901"]
+    holder = {"ref": "reference", "cand": "candidate"}[side]
+    assert result.alignment.gaps == (f"prompt p3 is only in the {holder}: not compared",)
+    assert result.alignment.tokens == 7 * 24
+
+
+def test_missing_rows_are_counted_without_the_prompts_of_one_side(ref, clean, floor, tmp_path):
+    """Rows missing in a prompt that both ran are found beside a prompt that only one ran."""
+    states = {n: s for n, s in clean.states.items() if n != "p3"}
+    made = replace(clean, states=states, positions={"p0": range(1, 24)})
+    result = against(ref, made, tmp_path, floor)
+    assert result.verdict is Verdict.DIVERGED
+    assert causes(result) == ["HS104"]
+    assert finding(result, "HS104").headline == "cand lacks 1 row in 1 prompt"
+    assert len(result.alignment.gaps) == 2
 
 
 def test_rows_are_known_by_position_not_by_order(ref, clean, floor, tmp_path):
@@ -390,7 +227,7 @@ def test_nan_rows_are_counted_and_diverged(clean, floor, tmp_path, side):
 
 
 def test_nan_on_both_sides_is_not_parity(clean, floor, tmp_path):
-    """What is NaN on both sides was not compared, unless it is equal in every bit."""
+    """What is NaN on both sides was not compared, equal in every bit or not."""
 
     def poisoned(name: str, states):
         states[ALL[3]][4, 0] = np.nan
@@ -399,7 +236,8 @@ def test_nan_on_both_sides_is_not_parity(clean, floor, tmp_path):
     source = open_source(edited(capture(1), poisoned).write(tmp_path / "ref"))
     result = against(source, edited(clean, poisoned), tmp_path, floor)
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert against(source, edited(capture(1), poisoned), tmp_path / "same", []).verdict is Verdict.PARITY
+    same = against(source, edited(capture(1), poisoned), tmp_path / "same", [])
+    assert same.verdict is Verdict.INCONCLUSIVE
 
 
 def test_differing_ids_compare_the_common_prefix(ref, clean, floor, tmp_path):
@@ -435,16 +273,3 @@ def test_settings_are_a_note(ref, clean, floor, tmp_path):
     note = finding(result, "HS403")
     assert note.severity == "note"
     assert note.evidence == ("kv dtype: ref bfloat16, cand fp8",)
-
-
-def test_fewer_slots_than_asked_are_diverged(ref, clean, floor, tmp_path):
-    """A last boundary dropped without a word is a finding; the slots that are there are compared."""
-    made = edited(clean, lambda _, s: as_slots(s, (2, 4)), settings={"native_ids": [2, 4, 8]})
-    result = against(ref, made, tmp_path, floor, boundaries="2,4,8")
-    assert result.verdict is Verdict.DIVERGED
-    assert causes(result) == ["HS102"]
-    assert [d.verdict for d in result.deltas if d.requested] == [
-        Verdict.PARITY,
-        Verdict.PARITY,
-        Verdict.MISSING,
-    ]

@@ -24,7 +24,7 @@ def judged(
     error: np.ndarray, floor: np.ndarray, of: str = "cand", prompts: int = 1, sites: int = 30
 ) -> Ratio:
     lengths = [len(error) // prompts] * prompts
-    return judge(Errors(of, error, floor), Bootstrap.over(lengths), ceiling([floor]), sites)
+    return judge(Errors(of, error, floor), Bootstrap.over(lengths), ceiling([floor], routed=True), sites)
 
 
 @pytest.mark.parametrize("flips", [0.0, 0.03])
@@ -102,14 +102,14 @@ def test_a_jump_the_floor_shows_elsewhere_is_no_extreme() -> None:
     calm, jumping = yard(2), yard(3, flips=0.03)
     error = yard(1)
     error[7] = 0.2
-    alone = judge(Errors("cand", error, calm), Bootstrap.over([TOKENS]), ceiling([calm]), 2)
-    beside = judge(Errors("cand", error, calm), Bootstrap.over([TOKENS]), ceiling([calm, jumping]), 2)
+    alone = judge(Errors("cand", error, calm), Bootstrap.over([TOKENS]), ceiling([calm], routed=True), 2)
+    beside = judge(Errors("cand", error, calm), Bootstrap.over([TOKENS]), ceiling([calm, jumping], routed=True), 2)
     assert (alone.verdict, beside.verdict) == (Verdict.INCONCLUSIVE, Verdict.PARITY)
 
 
 def test_an_ill_conditioned_token_is_no_extreme() -> None:
     """A token that stands out in the floor may stand out three times as far; the same error elsewhere is
-    named."""
+    named, as one odd token of the floor excuses no other."""
     floor, error = yard(2), yard(1)
     floor[7] = 0.1
     error[7] = 0.25

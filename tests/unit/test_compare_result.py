@@ -132,15 +132,16 @@ def test_a_floor_of_no_use_is_refused(ref: Source, cand: Source, floor: list[Sou
 
 
 def test_a_floor_may_be_one_of_the_sides(cand: Source, floor: list[Source]) -> None:
-    """Transformers in bf16 as the reference stands at exactly 1; fp32 as the reference at 0."""
+    """Transformers in bf16 as the reference stands at exactly 1; in fp32, named as the floor, at 0."""
     fp32, bf16 = floor
     result = compare(bf16, cand, [fp32], Query())
     assert result.verdict is Verdict.PARITY
     assert {round(r.median, 6) for d in result.deltas[1:] for r in d.ratios if r.of == "ref"} == {1.0}
-    result = compare(fp32, cand, [bf16], Query())
+    result = compare(fp32, cand, floor, Query())
     assert result.verdict is Verdict.PARITY
     assert {r.median for d in result.deltas for r in d.ratios if r.of == "ref"} == {0.0}
-    assert [o.role for o in result.others] == ["floor bf16"]
+    with pytest.raises(HsparityError, match="no floor can be made"):
+        compare(fp32, cand, [bf16], Query())
 
 
 def test_bit_equal_captures_need_no_floor(ref: Source, tmp_path: Path) -> None:

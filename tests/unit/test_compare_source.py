@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hsparity.capture.read import open_source
+from hsparity.capture.shards import read_header
 from hsparity.compare import Query, compare
 from hsparity.errors import ExitCode, HsparityError
 from tests.causes.streams import LAYERS, WIDTH, Capture, capture, floors, plain
@@ -154,23 +156,111 @@ def test_a_damaged_shard_is_never_a_verdict(
     assert caught.value.exit_code is ExitCode.USAGE
 
 
+VALUES = {
+    "schema is a number": (("schema",), 1, "E201"),
+    "settings is null": (("settings",), None, "E206"),
+    "environment is a list": (("environment",), [1], "E206"),
+    "label is a number": (("native_labels",), {"slot.000": 1}, "E206"),
+    "weights is a number": (("weights_sha256",), 3, "E206"),
+    "dtype is unknown": (("dtype",), "int8", "E206"),
+    "dtype is a list": (("dtype",), [], "E206"),
+    "no layers": (("num_layers",), 0, "E206"),
+    "width is true": (("hidden_size",), True, "E206"),
+    "prompts is a number": (("prompts",), 1, "E202"),
+    "prompt id is a list": (("prompts", 0, "id"), [], "E206"),
+    "prompt id twice": (("prompts", 0, "id"), "p1", "E206"),
+    "rows beyond tokens": (("prompts", 0, "rows"), 21, "E206"),
+    "unknown site": (("shards", 0, "sites"), ["attic"], "E206"),
+    "shard of no prompt": (("shards", 0, "prompt"), "x", "E206"),
+    "no file can be called so": (("shards", 0, "path"), "\0", "E206"),
+    "eps is huge": (("norm", "eps"), 10**400, "E206"),
+    "native ids of lists": (("settings", "native_ids"), [[1]], "E206"),
+    "native ids of text": (("settings", "native_ids"), "2,4", "E206"),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_manifest_value_that_no_capture_has(made: Capture, tmp_path: Path, name: str) -> None:
+    """Refused when the folder is opened, with the place named."""
+    path, value, code = VALUES[name]
+    folder = made.write(tmp_path / "c")
+    _set(*path, value=value, file="manifest.json")(folder)
+    assert code_of(folder) == code
+
+
+def test_an_unreadable_manifest(made: Capture, tmp_path: Path) -> None:
+    """A manifest that is nested beyond reason, and a name too long to look up."""
+    folder = made.write(tmp_path / "c")
+    (folder / "manifest.json").write_text("[" * 100_000)
+    assert code_of(folder) == "E202"
+    assert code_of(tmp_path / ("x" * 300)) == "E202"
+
+
+SHARDS: dict[str, Callable[[dict[str, torch.Tensor]], object]] = {
+    "narrow": lambda t: t.update({"boundary.003": t["boundary.003"][:, :10].clone()}),
+    "3-D": lambda t: t.update({"boundary.003": t["boundary.003"][:, None].clone()}),
+    "uint8": lambda t: t.update({"boundary.003": t["boundary.003"].to(torch.uint8)}),
+    "int32": lambda t: t.update({"boundary.003": t["boundary.003"].int()}),
+    "another float": lambda t: t.update({"boundary.003": t["boundary.003"].float()}),
+    "negative position": lambda t: t["positions"].__setitem__(0, -1),
+    "position past the end": lambda t: t["positions"].__setitem__(0, 20),
+    "float ids": lambda t: t.update(token_ids=t["token_ids"].float()),
+}
+
+
+@pytest.mark.parametrize("name", SHARDS)
+def test_a_shard_that_its_manifest_does_not_describe(made: Capture, tmp_path: Path, name: str) -> None:
+    """E206 with both sides lined up, although size and digest agree."""
+    ref = open_source(made.write(tmp_path / "ref"))
+    folder = made.write(tmp_path / "cand")
+    file = folder / "shards" / "00001.g0.safetensors"
+    tensors = load_file(file)
+    SHARDS[name](tensors)
+    save_file(tensors, file)
+    data = file.read_bytes()
+    for key, value in (("bytes", len(data)), ("sha256", hashlib.sha256(data).hexdigest())):
+        _set("shards", 1, key, value=value, file="manifest.json")(folder)
+    with pytest.raises(HsparityError) as caught:
+        compare(ref, open_source(folder), [], Query())
+    assert caught.value.code == "E206"
+    assert len(caught.value.notes) == 2
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"data_offsets": [-4, 4]},
+        {"data_offsets": [4, 99]},
+        {"data_offsets": [4, 0]},
+        {"shape": [-1]},
+        {"dtype": []},
+    ],
+)
+def test_a_header_that_points_outside_its_file(tmp_path: Path, entry: dict[str, object]) -> None:
+    head = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **entry}}).encode()
+    (tmp_path / "f").write_bytes(len(head).to_bytes(8, "little") + head + bytes(8))
+    with pytest.raises(HsparityError) as caught:
+        read_header(tmp_path / "f")
+    assert caught.value.code == "E206"
+
+
 def test_a_damaged_norm_file(made: Capture, tmp_path: Path) -> None:
     folder = made.write(tmp_path / "c")
     _flip(folder / "norm.safetensors")
     assert code_of(folder) == "E206"
 
 
-def _set(*path: Any, value: Any) -> Callable[[Path], None]:
+def _set(*path: Any, value: Any, file: str = "plain.json") -> Callable[[Path], None]:
     def edit(folder: Path) -> None:
-        raw = json.loads((folder / "plain.json").read_text())
+        raw = json.loads((folder / file).read_text())
         place = raw
         for key in path[:-1]:
             place = place[key]
-        if value is None:
+        if value is None and file == "plain.json":
             del place[path[-1]]
         else:
             place[path[-1]] = value
-        (folder / "plain.json").write_text(json.dumps(raw))
+        (folder / file).write_text(json.dumps(raw))
 
     return edit
 
@@ -258,6 +348,27 @@ MALFORMED = {
         "positions",
         "once",
     ),
+    "positions beyond int32": (
+        _tensors(lambda t: t.update(positions=torch.arange(20) + 2**32)),
+        "positions",
+        "0 to 2147483647",
+    ),
+    "ids beyond int32": (
+        _tensors(lambda t: t.update(token_ids=t["token_ids"].long() + 2**32)),
+        "token_ids",
+        "0 to 2147483647",
+    ),
+    "negative ids": (
+        _tensors(lambda t: t.update(token_ids=t["token_ids"].long() - 2**20)),
+        "token_ids",
+        "0 to 2147483647",
+    ),
+    "unknown dtype": (
+        _tensors(lambda t: t.update(hidden_states=t["hidden_states"].to(torch.uint8))),
+        "hidden_states",
+        "BF16",
+    ),
+    "native ids of text": (_set("settings", value={"native_ids": [1, "a"]}), "native_ids", "integers"),
     "two dtypes": (
         _tensors(lambda t: t.update(hidden_states=t["hidden_states"].float())),
         "hidden_states",

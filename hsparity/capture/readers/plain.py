@@ -11,8 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hsparity.capture.manifests import native_ids_fault
 from hsparity.capture.readers.base import Reader
-from hsparity.capture.shards import DTYPE_NAMES, FLOATS, Span, Tensor, read_header, read_integers
+from hsparity.capture.shards import (
+    DTYPE_NAMES,
+    FLOATS,
+    INT32_MAX,
+    INTEGERS,
+    Span,
+    Tensor,
+    read_header,
+    read_integers,
+)
 from hsparity.capture.source import Source, read_norm, site_order
 from hsparity.errors import HsparityError
 from hsprobe.schema import CaptureManifest, Prompt, Site, token_ids_sha256
@@ -20,7 +30,6 @@ from hsprobe.schema import CaptureManifest, Prompt, Site, token_ids_sha256
 FORMAT = "hsparity.plain/1"
 MARKER = "plain.json"
 STATES = "hidden_states"
-INTEGERS = ("I64", "I32")
 
 
 class PlainFolder(Source):
@@ -44,6 +53,9 @@ class PlainFolder(Source):
             prompts.append(self._prompt(file))
         if len(dtypes) > 1:
             raise self._wrong(STATES, "one dtype in every prompt", ", ".join(sorted(dtypes)))
+        settings = dict(self._take(raw, "settings", Mapping, {}))
+        if fault := native_ids_fault(settings):
+            raise self._wrong(fault[0], fault[1], json.dumps(fault[2])[:60])
         manifest = CaptureManifest(
             schema=FORMAT,
             engine=self._take(raw, "engine", str, "plain"),
@@ -55,7 +67,7 @@ class PlainFolder(Source):
             num_layers=self._layers,
             hidden_size=self._width,
             dtype=DTYPE_NAMES[dtypes.pop()],
-            settings=dict(self._take(raw, "settings", Mapping, {})),
+            settings=settings,
             environment={},
             native_labels=labels,
             prompts=tuple(prompts),
@@ -119,7 +131,7 @@ class PlainFolder(Source):
     def _read(self) -> Mapping[str, Any]:
         try:
             raw = json.loads(self._where.read_text())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self._wrong("", "JSON", str(error)) from None
         if not isinstance(raw, dict):
             raise self._wrong("", "an object", type(raw).__name__)
@@ -219,9 +231,9 @@ class PlainFolder(Source):
 
     def _prompt(self, file: Path) -> Prompt:
         tensors = self._tensors[file.stem]
-        ids = self._whole(file, tensors["token_ids"])
+        ids = self._whole(file, "token_ids")
         total, rows = len(ids), tensors[STATES].shape[0]
-        held = np.arange(rows) if "positions" not in tensors else self._whole(file, tensors["positions"])
+        held = np.arange(rows) if "positions" not in tensors else self._whole(file, "positions")
         if len(held) and (held.min() < 0 or held.max() >= total):
             raise self._wrong("tensor positions", f"0 to {total - 1}", f"{held.min()} to {held.max()}", file)
         if len(np.unique(held)) != len(held):
@@ -231,9 +243,13 @@ class PlainFolder(Source):
         missing = tuple((int(g[0]), int(g[-1]) + 1) for g in np.split(gaps, cuts) if len(g))
         return Prompt(file.stem, total, total, rows, missing, token_ids_sha256(ids.tolist()))
 
-    def _whole(self, file: Path, tensor: Tensor) -> NDArray[np.int32]:
+    def _whole(self, file: Path, name: str) -> NDArray[np.int32]:
+        tensor = self._tensors[file.stem][name]
         item = 8 if tensor.dtype == "I64" else 4
-        return read_integers(Span(file, tensor.offset, tensor.shape[0], 1, tensor.dtype, item))
+        try:
+            return read_integers(Span(file, tensor.offset, tensor.shape[0], 1, tensor.dtype, item))
+        except ValueError as error:
+            raise self._wrong(f"tensor {name}", f"0 to {INT32_MAX}", str(error), file) from None
 
     def _wrong(self, key: str, expected: str, found: str, file: Path | None = None) -> HsparityError:
         where = file or self._where

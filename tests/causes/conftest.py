@@ -1,0 +1,24 @@
+"""Two healthy engines and the floor between them, written once."""
+
+from __future__ import annotations
+
+import pytest
+
+from hsparity.capture.read import open_source
+from hsparity.capture.source import Source
+from tests.causes.streams import Capture, capture, floors
+
+
+@pytest.fixture(scope="session")
+def floor(tmp_path_factory: pytest.TempPathFactory) -> list[Source]:
+    return floors(tmp_path_factory.mktemp("floor"))
+
+
+@pytest.fixture(scope="session")
+def ref(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    return open_source(capture(1).write(tmp_path_factory.mktemp("sides") / "ref"))
+
+
+@pytest.fixture(scope="session")
+def clean() -> Capture:
+    return capture(2, engine="sglang", version="0.5.23")
