@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from hsprobe.schema import CaptureSpec, PromptSpec
 
@@ -14,7 +17,7 @@ from ..config import Config, SideConfig
 from ..engines import facts
 from ..engines import resolve as find_interpreter
 from ..errors import HsparityError
-from . import launch, prompts, specs
+from . import checkpoint, launch, prompts, specs
 from .relay import Relay
 from .specs import Wanted
 
@@ -49,31 +52,33 @@ def resolve_pair(
     layers: str | None = None,
     boundaries: str | None = None,
     tokens: str | None = None,
+    limit: int | None = None,
+    max_tokens: int | None = None,
 ) -> Chosen:
     """Both sides and the floor, from the command line first and hsparity.toml second.
 
-    Raises E101 when a side is missing or an engine may not be started, E104 for a bad config, E202 for a
-    path that does not exist, and what a capture raises.
+    Whatever can be refused is refused before an engine starts. Raises E101 when a side is missing or an engine
+    may not be started, E102 for a selection outside the model, E104 for a bad config, E107 for an unknown
+    engine, E202 for a path that does not exist, and what a capture raises.
     """
     config = configuration.load() or Config()
     if prompts is not None:
         config = replace(config, prompts=_from_here(prompts, config))
     if model is not None:
         config = replace(config, model=model)
+    config = replace(config, limit=limit or config.limit, max_tokens=max_tokens or config.max_tokens)
     pair = [_side(given, config, role) for given, role in ((ref, "ref"), (cand, "cand"))]
     maker = Maker(config, allow_capture, verbose, [config.relative(s.capture) for s in pair if s.capture])
+    if not (layers or boundaries):
+        layers, boundaries = config.layers, config.boundaries
+    tokens = tokens or config.tokens
+    measured = [Path(f) for f in floors if f != "none"]
+    named = measured if floors else [config.relative(f) for f in config.floor.captures]
+    maker.check(pair, named, (layers, boundaries, tokens))
     paths = [maker.path(side) for side in pair]
     running = any(side.engine for side in pair)
-    found = [Path(f) for f in floors if f != "none"] if floors else maker.floor(wanted=running)
-    given_layers = layers or boundaries
-    return Chosen(
-        paths[0],
-        paths[1],
-        tuple(found),
-        layers if given_layers else config.layers,
-        boundaries if given_layers else config.boundaries,
-        tokens or config.tokens,
-    )
+    found = measured if floors else maker.floor(wanted=running)
+    return Chosen(paths[0], paths[1], tuple(found), layers, boundaries, tokens)
 
 
 def resolve(side: str, config: Config, allow_capture: bool = True, verbose: bool = False) -> Path:
@@ -102,6 +107,8 @@ def _side(given: str | None, config: Config, role: str) -> SideConfig:
             Relay(given, 0).say(f"taken as the engine; ./{given} names the folder")
         alike = [s for s in (configured, config.ref, config.cand) if s.engine == given]
         return alike[0] if alike else SideConfig(engine=given)
+    if not Path(given).expanduser().exists():
+        raise _unknown(given)
     return SideConfig(capture=_from_here(given, config))
 
 
@@ -115,14 +122,44 @@ def _is_engine(given: str) -> bool:
     return given.replace("==", "@").partition("@")[0] in facts.ENGINES
 
 
+def _unknown(given: str) -> HsparityError:
+    """E107 for a bare word that is neither engine nor folder, E202 for anything that looks like a path."""
+    if Path(given).name != given or _neighbours(Path(given)):
+        return _no_such(Path(given))
+    try:
+        facts.split_selector(given)
+    except HsparityError as error:
+        notes = (*error.notes, f"no folder here is called {given} either")
+        return HsparityError(error.code, error.message, notes, error.help)
+    return _no_such(Path(given))
+
+
+def _neighbours(path: Path) -> list[str]:
+    """Folders beside a missing path that are called nearly the same."""
+    path = path.expanduser()
+    try:
+        beside = [p.name for p in path.parent.iterdir() if p.is_dir()]
+    except OSError:
+        return []
+    return [str(path.with_name(name)) for name in difflib.get_close_matches(path.name, beside, n=3)]
+
+
+def _no_such(path: Path) -> HsparityError:
+    near = _neighbours(path)
+    engines = f"name a folder, or an engine to run: {', '.join(facts.ENGINES)}"
+    return HsparityError(
+        "E202", f"no such capture: {path}", help=f"did you mean {' or '.join(near)}?" if near else engines
+    )
+
+
 class Maker:
     """Makes the captures of one comparison: the same prompts, the first's continuation forced on the rest."""
 
     def __init__(self, config: Config, allow: bool, verbose: bool, existing: list[Path]) -> None:
         self.config, self.allow, self.verbose = config, allow, verbose
         # A capture that is there says which model and prompts the other side needs.
-        self.base = next((spec for path in existing if (spec := _spec_of(path)) is not None), None)
-        self.leader = existing[0] if existing and _spec_of(existing[0]) is not None else None
+        self.base = next((spec for path in existing if (spec := spec_of(path)) is not None), None)
+        self.leader = existing[0] if existing and spec_of(existing[0]) is not None else None
         self._given: tuple[PromptSpec, ...] | None = None
         self._made: dict[Path, Wanted] = {}
 
@@ -131,13 +168,64 @@ class Maker:
         if side.capture:
             path = self.config.relative(side.capture)
             if not path.exists():
-                raise HsparityError(
-                    "E202",
-                    f"no such capture: {side.capture}",
-                    help=f"name a folder, or an engine to run: {', '.join(facts.ENGINES)}",
-                )
+                raise _no_such(path)
             return path
-        wanted = Wanted(
+        wanted = self._wanted(side)
+        same = [path for path, made in self._made.items() if made == wanted]
+        return same[0] if shared and same else self._make(wanted, again=bool(same))
+
+    def check(
+        self,
+        pair: Sequence[SideConfig],
+        floors: Sequence[Path],
+        asked: tuple[str | None, str | None, str],
+    ) -> None:
+        """Refuse what cannot be compared, before an engine starts for it.
+
+        `asked` is --layers, --boundaries and --tokens. Raises E101, E102, E107, E202, E301 and what opening a
+        capture raises, E211 for a floor that holds none.
+        """
+        engines = [side for side in pair if side.engine]
+        for side in engines:
+            facts.split_selector(side.engine)
+        folders = [self.config.relative(side.capture) for side in pair if side.capture]
+        for path in (*folders, *floors):
+            if not path.exists():
+                raise _no_such(path)
+        if not engines:
+            return
+        from ..query import Query
+        from ..yardstick import find_floors
+        from .read import open_source
+
+        for path in floors:
+            find_floors(path)
+        wanted = [self._wanted(side) for side in engines]
+        counts = [open_source(path).manifest.num_layers for path in folders]
+        layers, boundaries, tokens = asked
+        query = Query(layers, boundaries, tokens=tokens)
+        query.keeps(np.zeros(0, np.int32), 0)
+        if tokens.strip().lower() == "decode" and not all(each.generate for each in wanted):
+            raise HsparityError(
+                "E102",
+                "bad --tokens 'decode': nothing is decoded",
+                help="generate = 8 in hsparity.toml, or compare captures made with --generate",
+            )
+        for each in wanted:
+            find_interpreter(each.engine)
+            if query.spelled == Query().spelled:
+                continue
+            shape = checkpoint.read_shape(each.model, each.revision)
+            if shape is None and not counts:
+                self._prompts(each)  # tokenising brings a hub model's config.json
+                shape = checkpoint.read_shape(each.model, each.revision)
+            counts += [shape.num_layers] if shape else []
+        for count in dict.fromkeys(counts):
+            query.chosen_boundaries(count)
+
+    def _wanted(self, side: SideConfig) -> Wanted:
+        """What is captured for a side that is an engine. Raises E101 without a model."""
+        return Wanted(
             engine=side.engine,
             model=self._model(side),
             sites=side.sites,
@@ -150,8 +238,6 @@ class Maker:
             trust_remote_code=side.trust_remote_code,
             engine_args=side.engine_args,
         )
-        same = [path for path, made in self._made.items() if made == wanted]
-        return same[0] if shared and same else self._make(wanted, again=bool(same))
 
     def floor(self, wanted: bool) -> list[Path]:
         """Captures to measure against, made when the config asks or when `wanted` and possible."""
@@ -215,7 +301,8 @@ class Maker:
             )
         # A relative folder in the config is meant from the config's place.
         beside = self.config.relative(name)
-        return specs.resolve_model(str(beside) if self.config.path and beside.is_dir() else name)
+        folder = str(beside) if self.config.path and beside.is_dir() else name
+        return specs.resolve_model(folder, side.revision)
 
     def _prompts(self, wanted: Wanted) -> tuple[PromptSpec, ...]:
         """Tokenised once for the whole comparison."""
@@ -224,11 +311,15 @@ class Maker:
                 file = self.config.relative(self.config.prompts) if self.config.prompts else None
                 self._given = specs.tokenised(wanted, file, self.config.limit, self.config.max_tokens)
             else:
-                self._given = tuple(replace(p, forced=()) for p in self.base.prompts)
+                most = self.config.max_tokens
+                self._given = tuple(
+                    replace(p, token_ids=p.token_ids[:most], forced=())
+                    for p in self.base.prompts[: self.config.limit]
+                )
         return self._given
 
 
-def _spec_of(folder: Path) -> CaptureSpec | None:
+def spec_of(folder: Path) -> CaptureSpec | None:
     """The spec a capture of ours was made from; None for other folders."""
     try:
         return CaptureSpec.from_json((folder / "spec.json").read_text())

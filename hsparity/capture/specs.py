@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ DTYPES = {
     "fp32": "float32",
     "float": "float32",
 }
+OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 # Not asked for by name: they come from the native path or are the boundaries themselves.
 EXTRA_KINDS = tuple(k for k in (*INDEXED_KINDS, *SINGLE_KINDS) if k not in ("boundary", "slot"))
 
@@ -83,38 +86,62 @@ def build(wanted: Wanted, given: Sequence[PromptSpec]) -> CaptureSpec:
 def tokenised(
     wanted: Wanted, file: Path | None, limit: int | None = None, max_tokens: int | None = None
 ) -> tuple[PromptSpec, ...]:
-    """The prompts of `file` (the shipped set when None) in the model's token ids."""
-    return prompts.load(
-        file,
-        wanted.model,
-        engine=wanted.engine,
-        limit=limit,
-        max_tokens=max_tokens,
-        revision=wanted.revision,
-        trust_remote_code=wanted.trust_remote_code,
-    )
+    """The prompts of `file` (the shipped set when None) in the model's token ids.
+
+    Raises E105 for bad prompts, and E107 for a model that neither this machine nor the hub has.
+    """
+    try:
+        return prompts.load(
+            file,
+            wanted.model,
+            engine=wanted.engine,
+            limit=limit,
+            max_tokens=max_tokens,
+            revision=wanted.revision,
+            trust_remote_code=wanted.trust_remote_code,
+        )
+    except HsparityError as error:
+        # The tokenizer's process fetches config.json first: without one there was no model to tokenise for.
+        if error.message.startswith("cannot tokenise") and not checkpoint.config_file(
+            wanted.model, wanted.revision
+        ):
+            raise _no_model(wanted.model, error.notes) from error
+        raise
 
 
-def resolve_model(name: str) -> str:
-    """A bundled model's folder (built when missing), else the name. A path that is not there is refused now.
+def resolve_model(name: str, revision: str = "") -> str:
+    """A bundled model's folder (built when missing), else the name. What cannot be found is refused now.
 
-    Raises E107 for an unknown bundled model and for a folder that does not exist or holds no config.json.
+    Raises E107 for an unknown bundled model, for a folder that does not exist or holds no config.json, and,
+    offline, for a hub model that is not in the hub's cache.
     """
     model = models.resolve(name)
-    looks_like_path = model.startswith((".", "/", "~")) or model.count("/") > 1
+    inside = Path(model).parent
+    looks_like_path = (
+        model.startswith((".", "/", "~")) or model.count("/") > 1 or (inside != Path() and inside.is_dir())
+    )
     if checkpoint.is_local(model):
         model = str(Path(model).expanduser())
         if not (Path(model) / "config.json").is_file():
             raise HsparityError(
                 "E107", f"{name} holds no config.json", help="--model takes a checkpoint's folder"
             )
-    elif looks_like_path:
-        raise HsparityError(
-            "E107",
-            f"no such model folder: {name}",
-            help=f"a folder, a hub name such as org/model, or one of {', '.join(models.names())}",
-        )
+    elif checkpoint.config_file(model, revision) is None:
+        if looks_like_path:
+            raise _no_model(name, ("no such folder",))
+        if "/" not in name and get_close_matches(name, models.names(), n=1, cutoff=0.7):
+            raise _no_model(name, ("neither a folder here nor a bundled model",))
+        if any(os.environ.get(v, "").upper() in ("1", "ON", "YES", "TRUE") for v in OFFLINE):
+            raise _no_model(name, ("not a folder here, not in the hub's cache, and the hub is switched off",))
     return model
+
+
+def _no_model(name: str, notes: Sequence[str]) -> HsparityError:
+    near = get_close_matches(name, models.names(), n=1, cutoff=0.7)
+    forms = f"a folder, a hub name such as org/model, or one of {', '.join(models.names())}"
+    return HsparityError(
+        "E107", f"no such model: {name}", notes, f"did you mean {near[0]}?" if near else forms
+    )
 
 
 def read_manifest(folder: Path) -> CaptureManifest:
@@ -171,8 +198,6 @@ def _extra(sites: Sequence[str]) -> tuple[str, ...]:
     for text in sites:
         kind, dot, index = text.strip().partition(".")
         if kind not in EXTRA_KINDS or (dot and index != "*" and not index.isdigit()):
-            from difflib import get_close_matches
-
             near = get_close_matches(kind, EXTRA_KINDS, n=1)
             raise HsparityError(
                 "E107",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -17,6 +15,7 @@ WHAT, PROMPTS, NATIVE, ENGINE, OUTPUT = (
     "Engine",
     "Output",
 )
+BEGUN = {"engine.log", "probe.started", "probe.error", "spool/"}
 CONTEXT = {"ignore_unknown_options": False, "allow_interspersed_args": True}
 
 
@@ -160,10 +159,13 @@ def capture(
     from ..capture import launch, specs
     from ..capture import prompts as prompt_files
     from ..engines import resolve
+    from . import suggest
 
+    out = Path(output)
+    _refuse_foreign(out)
     wanted = specs.Wanted(
         engine=engine,
-        model=specs.resolve_model(model),
+        model=specs.resolve_model(model, revision),
         layers=layers,
         boundaries=boundaries,
         sites=tuple(s for s in (sites or "").split(",") if s.strip()),
@@ -183,12 +185,26 @@ def capture(
     if manifest is not None:
         given = prompt_files.continued(given, manifest, str(continuation))
     spec = specs.build(wanted, given)
-    out = Path(output)
     launch.run_capture(spec, out, interpreter, verbose)
     _summarise(out)
-    carried = {"--model": model, "--prompts": prompts, "--limit": limit, "--max-tokens": max_tokens}
-    other = "vllm" if wanted.name != "vllm" else "sglang"
-    click.echo(f"next  {_next(out, other, carried, bool(spec.generate))}")
+    typed = {
+        "--model": model,
+        "--prompts": prompts,
+        "--limit": limit,
+        "--max-tokens": max_tokens,
+        "--generate": generate,
+        "--continuation": continuation or (str(out) if spec.generate else None),
+        "--layers": layers,
+        "--boundaries": boundaries,
+        "--sites": sites,
+        "--mechanism": mechanism if mechanism != "hooks" else None,
+        "--native-ids": native_ids,
+        "--dtype": dtype if spec.dtype != "bfloat16" else None,
+        "--batch": batch if batch > 1 else None,
+        "--revision": revision,
+        "--trust-remote-code": trust_remote_code,
+    }
+    click.echo(f"next  {suggest.after_capture(out, typed)}")
 
 
 def _numbers(text: str | None) -> tuple[int, ...]:
@@ -198,6 +214,26 @@ def _numbers(text: str | None) -> tuple[int, ...]:
     if not all(part.removeprefix("-").isdigit() for part in parts):
         raise click.BadParameter(f"{text!r} is not a list of numbers", param_hint="--native-ids")
     return tuple(int(part) for part in parts)
+
+
+def _refuse_foreign(out: Path) -> None:
+    """Raises E106 for a folder that holds something, but no capture, not even one that was begun."""
+    from ..capture import sides
+    from ..errors import HsparityError
+
+    if not out.is_dir():
+        return
+    there = sorted(p.name + "/" * p.is_dir() for p in out.iterdir() if not p.name.startswith("."))
+    # An engine that never came up leaves its log and no spec.
+    if set(there) <= BEGUN or sides.spec_of(out) is not None:
+        return
+    more = f" and {len(there) - 3} more" if len(there) > 3 else ""
+    raise HsparityError(
+        "E106",
+        f"{out} holds other files and no capture",
+        (f"there: {', '.join(there[:3])}{more}",),
+        f"name a folder that is new or empty, such as -o {out / 'capture'}",
+    )
 
 
 def _summarise(out: Path) -> None:
@@ -212,36 +248,6 @@ def _summarise(out: Path) -> None:
     )
     for warning in manifest.warnings:
         click.echo(f"warning: {warning}", err=True)
-
-
-def _next(out: Path, other: str, carried: Mapping[str, object], generated: bool) -> str:
-    """The next command: a comparison with a capture beside this one, else a capture by another engine."""
-    from ..capture import specs
-
-    manifest = specs.read_manifest(out)
-    digests = {p.token_ids_sha256 for p in manifest.prompts}
-    beside = [p.parent for p in sorted(out.parent.glob("*/manifest.json")) if p.parent != out]
-    alike = [p for p in beside if _comparable(p, manifest.model, digests)]
-    if alike:
-        # A bare "vllm" would name the engine.
-        pair = [str(p) if len(p.parts) > 1 else f"./{p}" for p in (alike[0], out)]
-        return f"hsparity compare {shlex.join(pair)}"
-    words = ["hsparity", "capture", other]
-    words += [str(word) for name, value in carried.items() if value for word in (name, value)]
-    words += ["--continuation", str(out)] if generated else []
-    return shlex.join([*words, "-o", str(out.with_name(other))])
-
-
-def _comparable(folder: Path, model: str, digests: set[str]) -> bool:
-    """True for a finished capture of the same model that shares a prompt."""
-    from ..capture import specs
-    from ..errors import HsparityError
-
-    try:
-        manifest = specs.read_manifest(folder)
-    except HsparityError:
-        return False
-    return manifest.model == model and any(p.token_ids_sha256 in digests for p in manifest.prompts)
 
 
 COMMAND = capture

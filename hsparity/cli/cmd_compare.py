@@ -101,6 +101,20 @@ EXIT_CODES = {"parity": ExitCode.PARITY, "diverged": ExitCode.DIVERGED, "inconcl
 )
 @grouped_option(
     ENGINES,
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Take the first N prompts, for sides that are engines.",
+)
+@grouped_option(
+    ENGINES,
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Cut every prompt to N tokens, for sides that are engines.",
+)
+@grouped_option(
+    ENGINES,
     "--no-capture",
     is_flag=True,
     help="Fail rather than start an engine for a side that has no capture.",
@@ -129,6 +143,8 @@ def compare(
     markdown: str | None,
     model: str | None,
     prompts: str | None,
+    limit: int | None,
+    max_tokens: int | None,
     no_capture: bool,
     quiet: bool,
     verbose: bool,
@@ -178,6 +194,8 @@ def compare(
         layers=layers,
         boundaries=boundaries,
         tokens=tokens,
+        limit=limit,
+        max_tokens=max_tokens,
     )
     result = replace(_compare(chosen, offset, tol), command=("hsparity", *sys.argv[1:]))
     write_reports(result, outputs, console_options(color, quiet=quiet, verbose=verbose))

@@ -81,6 +81,7 @@ def slot_columns(slots: Sequence[SlotMatch]) -> list[Column]:
 
     return [
         Column("slot", cells(slot_name), left=True),
+        Column("on", cells(slot_ruler), 7, left=True),
         Column("label", cells(lambda s: sp.clean(s.native_label) or "-"), 6, left=True),
         Column("claimed", cells(lambda s: "-" if s.claimed is None else str(s.claimed)), 1),
         Column("lies at", cells(lambda s: str(s.best))),
@@ -92,9 +93,16 @@ def slot_columns(slots: Sequence[SlotMatch]) -> list[Column]:
 
 
 def slot_name(slot: SlotMatch) -> str:
-    """slot.000, with the side when it was matched against its own hooks."""
-    own = {"ref self": "ref ", "cand self": "cand "}.get(slot.side, "")
-    return f"{own}{sp.clean(slot.cand)}"
+    """cand slot.000."""
+    return f"{slot.side.split(' ')[0]} {sp.clean(slot.cand)}"
+
+
+def slot_ruler(slot: SlotMatch) -> str:
+    """Whose boundaries the slot was laid on."""
+    side, _, ruler = slot.side.partition(" ")
+    if ruler:
+        return "own hooks" if ruler == "self" else "the floor's boundaries"
+    return f"{'ref' if side == 'cand' else 'cand'}'s boundaries"
 
 
 def _cand_place(delta: SiteDelta) -> str:

@@ -195,7 +195,7 @@ def _range(plot: Plot) -> tuple[float, float]:
 def _runs(points: Sequence[Point]) -> list[list[Point]]:
     runs: list[list[Point]] = [[]]
     for boundary, value in points:
-        if value >= 0 and math.isfinite(value):
+        if value > 0 and math.isfinite(value):  # 0 has no place on a log axis
             runs[-1].append((boundary, value))
         elif runs[-1]:
             runs.append([])

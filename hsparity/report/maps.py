@@ -88,10 +88,10 @@ def token_figure(tokens: TokenMap, requested: Sequence[int], label: str, low: fl
     return TokenFigure(svg, legend, data, decades)
 
 
-def pair_figure(alignment: Alignment, offset: int, label: str) -> tuple[Markup, Markup] | None:
+def pair_figure(alignment: Alignment, offset: int | None, label: str) -> tuple[Markup, Markup] | None:
     """(map, legend) of every pairing's error, dark where two fit, the claimed pairing marked.
 
-    None under four pairings.
+    `offset` None: nothing is claimed. None under four pairings.
     """
     errors = alignment.pair_error_kk
     if errors.size < 4 or not np.isfinite(errors).any():
@@ -108,7 +108,8 @@ def pair_figure(alignment: Alignment, offset: int, label: str) -> tuple[Markup, 
     index[index == WITHIN] = FIRST
     width, height = _extent(columns), _extent(rows)
     parts = [_images(index, LEFT, TOP, width, height), _frame(LEFT, TOP, width, height)]
-    parts += _claimed_line(alignment, offset, width, height)
+    if offset is not None:
+        parts += _claimed_cells(alignment, offset, width, height)
     parts += _row_labels(alignment.ref_boundaries, TOP, height)
     at = TOP + height + 16
     for i in _ticks(alignment.cand_boundaries, 6 if columns > 8 else columns):
@@ -195,7 +196,7 @@ def _column_labels(tokens: TokenMap, columns: int, y: float) -> list[str]:
     return out
 
 
-def _claimed_line(alignment: Alignment, offset: int, width: float, height: float) -> list[str]:
+def _claimed_cells(alignment: Alignment, offset: int, width: float, height: float) -> list[str]:
     """Dots on the claimed pairing: reference boundary r with candidate boundary r - offset."""
     rows = {b: i for i, b in enumerate(alignment.ref_boundaries)}
     points = [
@@ -207,10 +208,10 @@ def _claimed_line(alignment: Alignment, offset: int, width: float, height: float
         if b + offset in rows
     ]
     if len(points) > 8:
-        (x1, y1), (x2, y2) = points[0], points[-1]
+        # A round dot to a cell: a line would run over cells that nobody claimed.
+        dots = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in points)
         return [
-            f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="var(--accent)" '
-            'stroke-width="1.5" stroke-dasharray="2 5"/>'
+            f'<path d="{dots}" fill="none" stroke="var(--accent)" stroke-width="3" stroke-linecap="round"/>'
         ]
     return [
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="none" stroke="var(--accent)" stroke-width="2"/>'

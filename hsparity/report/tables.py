@@ -11,7 +11,7 @@ import numpy as np
 from ..model import Comparison, Quantiles, Ratio, Side, SiteDelta, SlotMatch, TokenMap, Verdict
 from . import spelling as sp
 from . import view
-from .delta_columns import SIDES, slot_name
+from .delta_columns import SIDES, slot_name, slot_ruler
 
 TONES = {
     Verdict.PARITY: ("good", "✓"),
@@ -174,7 +174,7 @@ def token_table(tokens: TokenMap, low: float) -> HtmlTable:
 
 def pair_table(comparison: Comparison) -> HtmlTable:
     """Per reference boundary: the candidate boundary that fits best, and the next."""
-    a, rows = comparison.alignment, []
+    a, rows = view.boundary_pairs(comparison), []
     for i, boundary in enumerate(a.ref_boundaries):
         errors = np.where(np.isnan(a.pair_error_kk[i]), np.inf, a.pair_error_kk[i])
         order = np.argsort(errors, kind="stable")
@@ -200,6 +200,7 @@ def slots_table(slots: Sequence[SlotMatch]) -> HtmlTable:
         rows.append(
             (
                 Cell(slot_name(s)),
+                Cell(slot_ruler(s), "l"),
                 Cell(sp.clean(s.native_label) or "-", "l o"),
                 Cell(claimed),
                 Cell(str(s.best), tone, icon="" if not tone else "✗" if moved else "✓"),
@@ -211,6 +212,7 @@ def slots_table(slots: Sequence[SlotMatch]) -> HtmlTable:
         )
     heads: tuple[Cell, ...] = (
         Cell("slot"),
+        Cell("on", "l"),
         Cell("label", "l o"),
         Cell("claimed"),
         Cell("lies at"),
@@ -224,7 +226,7 @@ def slots_table(slots: Sequence[SlotMatch]) -> HtmlTable:
         "best; 1 or more is plain."
     )
     if all(s.claimed is None for s in slots):
-        heads, rows = (*heads[:2], *heads[3:]), [(*r[:2], *r[3:]) for r in rows]
+        heads, rows = (*heads[:3], *heads[4:]), [(*r[:3], *r[4:]) for r in rows]
     return HtmlTable(caption, heads, tuple(rows))
 
 

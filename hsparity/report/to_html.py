@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from ..model import Comparison, Finding
-from . import drafts, sentences, tables, view
+from . import drafts, lacking, sentences, tables, view
 from . import spelling as sp
 from .base import Options
 from .maps import pair_figure, token_figure
@@ -69,8 +69,8 @@ def _context(comparison: Comparison) -> dict[str, Any]:
         "statement": sentences.statement(c),
         "subtitle": sentences.subtitle(c),
         "summary": sentences.summary(c),
-        "no_floor": view.NO_FLOOR if view.lacks_floor(c) else "",
-        "missing": () if view.lacks_floor(c) else view.missing_reasons(c)[:12],
+        "no_floor": words[:1].upper() + words[1:] if (words := lacking.floor_words(c)) else "",
+        "missing": lacking.missing_reasons(c)[:12],
         "fix": _fix(lead),
         "steps": _steps(c),
         "requested": tables.requested_table(c, shown),
@@ -123,13 +123,11 @@ def _maps(c: Comparison) -> dict[str, Any]:
             "data": data,
         }
     caption = sentences.pair_caption(c)
-    pair = pair_figure(c.alignment, c.request.offset, caption)
+    shown, found = view.boundary_pairs(c), view.only_found(c)
+    pair = pair_figure(shown, None if found else c.request.offset, caption)
     if pair is not None:
-        claimed = (
-            "Dotted: the claimed pairing."
-            if len(c.alignment.cand_boundaries) > 8
-            else "Rings: the claimed pairing."
-        )
+        claimed = "Rings" if len(shown.cand_boundaries) <= 8 else "Dots"
+        claimed = "A slot stands where it fits best." if found else f"{claimed}: the claimed pairing."
         out |= {
             "pair_map": {"svg": pair[0], "legend": pair[1], "claimed": claimed},
             "pair_caption": caption,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ..model import Comparison, SiteDelta
-from . import drafts, view
+from . import drafts, lacking, view
 from . import spelling as sp
 from .base import Options
 from .columns import Column
@@ -30,10 +30,10 @@ class MarkdownReporter:
             )
             headline = "." if view.repeats_headline(c, lead) else f": {escaped(lead.headline)}"
             parts.append(f"**{escaped(lead.code)} {escaped(lead.name)}**{explains}{headline}")
-        missing = view.missing_reasons(c)
-        if view.lacks_floor(c):
-            parts.append(f"Floor: {escaped(view.NO_FLOOR)}.")
-        elif missing:
+        no_floor, missing = lacking.floor_words(c), lacking.missing_reasons(c)
+        if no_floor:
+            parts.append(f"Floor: {escaped(no_floor)}.")
+        if missing:
             parts.append("\n".join(["What is missing:", "", *(f"- {escaped(m)}" for m in missing[:6])]))
         parts += [_sides(c), *_sites(c)]
         slots = view.native_slots(c)

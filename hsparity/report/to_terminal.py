@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..model import Comparison, Verdict
-from . import drafts, view
+from . import drafts, lacking, view
 from . import spelling as sp
 from .bars import bars, marks
 from .base import Options
@@ -184,10 +184,10 @@ class _Page:
             self.prose(sp.clean(lead.headline))
 
     def missing(self) -> None:
-        reasons = view.missing_reasons(self.c)
-        if view.lacks_floor(self.c):
-            self.labelled("floor", [view.NO_FLOOR])
-        elif self.c.verdict is Verdict.INCONCLUSIVE or reasons:
+        no_floor, reasons = lacking.floor_words(self.c), lacking.missing_reasons(self.c)
+        if no_floor:
+            self.labelled("floor", [no_floor])
+        if reasons or (self.c.verdict is Verdict.INCONCLUSIVE and not no_floor):
             self.labelled("missing", reasons[:6] or ["nothing was compared"])
 
     def deltas(self) -> None:
@@ -198,7 +198,8 @@ class _Page:
         self.lines += table(delta_columns(self.c, rows, STYLES), self.width)
         if len(rows) < len(shown):
             self.prose(f"{len(shown) - len(rows)} more rows: -v")
-        self.prose(f"floor: {view.floor_line(self.c)}")
+        if not lacking.floor_words(self.c):
+            self.prose(f"floor: {view.floor_line(self.c)}")
         worst = view.worst_requested(self.c)
         if worst is not None and worst.worst is not None:
             self.prose(view.worst_token_words(worst))
@@ -218,11 +219,16 @@ class _Page:
         row, per_bar = bars(heights, self.width - 4, self.options.unicode)
         pooled = f", {per_bar} to a bar" if per_bar > 1 else ""
         self.heading(f"excess over {against}, by boundary, log scale{pooled}")
+        cell = 1 + max(len(str(b)) for b, _ in known)
+        if len(known) <= view.FEW and len(known) * cell <= self.width - 2:  # room for every label
+            self.lines.append(Text("  " + "".join(bar.ljust(cell) for bar in row)))
+            self.lines.append(Text("  " + "".join(str(b).ljust(cell) for b, _ in known)))
+            return
         self.lines.append(Text(f"  {row}"))
         asked = [(i // per_bar, str(b)) for i, (b, d) in enumerate(known) if d.requested]
         ends = [(0, str(known[0][0])), (len(row) - 1, str(known[-1][0]))]
         labels = asked if 0 < len(asked) <= view.FEW else ends
-        self.lines.append(Text(f"  {marks(labels, max(len(row), 4))}"))
+        self.lines.append(Text(f"  {marks(labels, len(row) + 2)}"))
 
     def apart(self) -> None:
         rows = [d for d in view.requested(self.c) if d.tokens and (self.options.verbose or view.apart(d))]

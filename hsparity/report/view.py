@@ -5,10 +5,22 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from ..model import Comparison, Finding, Quantiles, Ratio, Side, SiteDelta, SlotMatch, TokenRef, Verdict
+from ..model import (
+    Alignment,
+    Comparison,
+    Finding,
+    Quantiles,
+    Ratio,
+    Side,
+    SiteDelta,
+    SlotMatch,
+    TokenRef,
+    Verdict,
+)
 from . import spelling as sp
 
 NOTHING = Quantiles(*[math.nan] * 5)
@@ -208,7 +220,9 @@ def worst_requested(comparison: Comparison) -> SiteDelta | None:
         return None
 
     def badness(delta: SiteDelta) -> tuple[float, float]:
-        return (np.nan_to_num(worst_ratio(delta), nan=0.0), rel_l2(delta).p50)
+        # By the ratios that are printed beside it.
+        shown = replace(delta, ratios=main_ratios(delta))
+        return (np.nan_to_num(worst_ratio(shown), nan=0.0), rel_l2(delta).p50)
 
     return max(measured, key=badness)
 
@@ -229,15 +243,37 @@ def native_slots(comparison: Comparison) -> tuple[SlotMatch, ...]:
     return tuple(s for s in comparison.alignment.slots if s.cand.startswith("slot.") or s.side != "cand")
 
 
+def boundary_pairs(comparison: Comparison) -> Alignment:
+    """The alignment with its error matrix over boundaries alone; a side that holds only slots keeps them.
+
+    A slot's column carries the number it was claimed or found to be; it stands behind the boundaries.
+    """
+    a = comparison.alignment
+    ref = _boundary_axis(a.ref_boundaries, comparison.ref)
+    cand = _boundary_axis(a.cand_boundaries, comparison.cand)
+    return replace(
+        a,
+        ref_boundaries=tuple(a.ref_boundaries[i] for i in ref),
+        cand_boundaries=tuple(a.cand_boundaries[i] for i in cand),
+        pair_error_kk=a.pair_error_kk[np.ix_(ref, cand)],
+    )
+
+
+def only_found(comparison: Comparison) -> bool:
+    """Whether the candidate's columns are slots that nobody labelled: nothing is claimed about them."""
+    return not any(boundary_of(s) is not None for s in comparison.cand.sites) and all(
+        s.claimed is None for s in comparison.alignment.slots if s.side == "cand"
+    )
+
+
+def _boundary_axis(axis: tuple[int, ...], side: Side) -> list[int]:
+    held = {b for s in side.sites if (b := boundary_of(s)) is not None}
+    kept = [i for i, b in enumerate(axis) if b in held and axis.index(b) == i]
+    return kept or list(range(len(axis)))
+
+
 def slots_moved(comparison: Comparison) -> tuple[SlotMatch, ...]:
     return tuple(s for s in comparison.alignment.slots if s.claimed is not None and s.claimed != s.best)
-
-
-def missing_reasons(comparison: Comparison) -> tuple[str, ...]:
-    """Why the result is inconclusive or sites are missing: each distinct reason once, in site order."""
-    wanted = (Verdict.INCONCLUSIVE, Verdict.MISSING)
-    reasons = [sp.clean(d.reason) for d in requested(comparison) if d.verdict in wanted and d.reason]
-    return tuple(dict.fromkeys(reasons))
 
 
 def floor_commands(comparison: Comparison) -> tuple[str, ...]:

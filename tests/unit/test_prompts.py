@@ -237,9 +237,24 @@ def test_continuation() -> None:
     assert code_of(prompts.continued, [PromptSpec("a", (1, 2))], manifest_of((1, 2), ()), "x").code == "E203"
 
 
-def test_models(tmp_path: Path, model: str) -> None:
-    """A folder without a config and a path that is not there are refused; a hub name is left alone."""
+def test_models(tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder without a config and a path that is not there are refused; a hub name is left to the hub."""
+    monkeypatch.chdir(tmp_path)
+    for name in specs.OFFLINE:
+        monkeypatch.delenv(name, raising=False)
     assert specs.resolve_model(model) == model
     assert specs.resolve_model("org/model") == "org/model"
     assert code_of(specs.resolve_model, str(tmp_path)).code == "E107"
     assert code_of(specs.resolve_model, "./nowhere").code == "E107"
+    assert code_of(specs.resolve_model, "model/nowhere").message == "no such model: model/nowhere"
+    assert code_of(specs.resolve_model, "smolm2").help == "did you mean smollm2?"
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert code_of(specs.resolve_model, "org/model").code == "E107"
+
+
+def test_no_such_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub name that leads nowhere is an unknown model, not bad prompts."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    error = code_of(specs.tokenised, Wanted("hf", "org/nowhere"), write(tmp_path, '"text"'))
+    assert (error.code, error.message) == ("E107", "no such model: org/nowhere")

@@ -73,8 +73,10 @@ def test_both_numberings_and_draft_ids_are_printed(name: str) -> None:
     """Layers and boundaries differ by one and engines count their own way: a report says all of it."""
     shown, asked = text(name, width=120), CASES[name]().request
     assert f"{'boundary' if len(asked.boundaries) == 1 else 'boundaries'} " in shown
-    for engine, _ in draft_ids(asked.boundaries, 61):
-        assert engine in " ".join(shown.split())
+    leads = [f.code for f in CASES[name]().findings if f.severity == "cause" and not f.ruled_out]
+    for engine, _ in draft_ids(asked.boundaries, 61, "DeepseekV3ForCausalLM"):
+        fixed = leads[:1] in (["HS101"], ["HS103"])  # its fix says what to write
+        assert (engine in " ".join(shown.split())) is not fixed
 
 
 @ALL
@@ -97,7 +99,8 @@ def test_parity_is_short() -> None:
 def test_inconclusive_says_what_is_missing_and_how_to_get_it() -> None:
     """INCONCLUSIVE names the missing floor and the three commands that make and use one."""
     joined = text("inconclusive").replace(" \\\n", " ")
-    assert "missing   no floor" in joined
+    assert "floor     none given: " in joined
+    assert not re.search("^missing", joined, re.M)
     assert joined.count("hsparity capture hf") == 2
     assert "--floor captures/hf-fp32 --floor captures/hf-bf16" in " ".join(joined.split())
 
@@ -197,29 +200,56 @@ def test_labels_keep_apart(positions: list[tuple[int, str]], line: str) -> None:
 @pytest.mark.parametrize(
     ("boundaries", "expected"),
     [
-        ((3, 31, 59), ("3,31,59", "2,30,58", "3,31,59", "2,30,58")),
-        ((1, 3, 5), ("1,3,5", "0,2,4", "3,5,1 (1 in front is read as 2)", "0,2,4")),
-        ((1,), ("1", "0", "none: 1 in front is read as 2", "0")),
+        ((3, 31, 59), ("2,30,58", "3,31,59", "2,30,58")),
+        ((1, 3, 5), ("0,2,4", "3,5,1 (1 in front is read as 2)", "0,2,4")),
+        ((1,), ("0", "none: 1 in front is read as 2", "0")),
         (
             (2, 61),
-            ("2,61", "1,60 (few families reach the last)", "none: boundary 61 is out of reach", "2,61"),
+            ("1,60 (few families reach the last)", "none: boundary 61 is out of reach", "2,61"),
         ),
     ],
 )
 def test_draft_ids_follow_each_engine(boundaries: tuple[int, ...], expected: tuple[str, ...]) -> None:
     """vLLM counts boundaries, SGLang layers, but DeepSeek and gpt-oss by rules of their own."""
-    assert tuple(ids for _, ids in draft_ids(boundaries, 61))[:4] == expected
+    assert tuple(written(boundaries, family) for family in FAMILIES) == expected
+
+
+FAMILIES = ("LlamaForCausalLM", "DeepseekV3ForCausalLM", "GptOssForCausalLM")
+
+
+def written(boundaries: tuple[int, ...], architecture: str) -> str:
+    """What SGLang's line says."""
+    return draft_ids(boundaries, 61, architecture)[1][1]
+
+
+def test_only_the_family_of_the_model_is_printed() -> None:
+    """One line an engine; without an architecture SGLang is answered by the rule of most families."""
+    assert [label for label, _ in draft_ids((2, 4), 8, "GptOssForCausalLM")] == [
+        "vLLM",
+        "SGLang 0.5.17+, gpt-oss",
+        "Transformers",
+    ]
+    assert draft_ids((2, 4), 8, "")[1] == ("SGLang", "1,3")
+    assert draft_ids((2, 4), 8, "")[0] == ("vLLM", "2,4")
+
+
+def test_parity_over_everything_leaves_draft_ids_out() -> None:
+    """Nobody asked about a list of layers."""
+    c = CASES["parity"]()
+    everything = replace(c, request=replace(c.request, spelled="--layers all"))
+    assert "draft ids" in text("parity")
+    assert "draft ids" not in reporters()["terminal"].render(everything, Options())
 
 
 @pytest.mark.parametrize("boundary", range(1, 61))
 def test_deepseek_ids_round_trip(boundary: int) -> None:
     """Ids written as told are read back as the boundaries that were asked for."""
     asked = (boundary, 60) if boundary < 60 else (boundary,)
-    written = dict(draft_ids(asked, 61))["SGLang 0.5.13+, DeepSeek and Kimi-K2"].split(" (")[0]
-    if written.startswith("none"):
+    told = written(asked, "DeepseekV3ForCausalLM").split(" (")[0]
+    if told.startswith("none"):
         assert asked == (1,)
         return
-    ids = [int(i) for i in written.split(",")]
+    ids = [int(i) for i in told.split(",")]
     read = [i + 1 for i in ids] if ids[0] == 1 else ids  # deepseek_v2.py, set_eagle3_layers_to_capture
     assert sorted(read) == sorted(asked)
 

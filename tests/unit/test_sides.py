@@ -56,10 +56,55 @@ def test_nothing_given(tmp_path: Path) -> None:
 
 
 def test_missing_folder() -> None:
-    """A path that does not exist is E202 and names the engines, for a mistyped one looks like a path."""
+    """A path that does not exist is E202 with its near matches, a bare word is an unknown engine."""
+    error = code_of("one", "./tow")
+    assert (error.code, error.help) == ("E202", "did you mean two?")
+    assert code_of("one", "three/two").help == "name a folder, or an engine to run: hf, vllm, sglang"
+    assert code_of("one", "twoo").help == "did you mean two?"
     error = code_of("one", "vlm")
-    assert error.code == "E202"
-    assert "vllm" in error.help
+    assert (error.code, error.help) == ("E107", "did you mean vllm?")
+    error = code_of("vllm", "trtllm", model="m")
+    assert (error.code, error.notes[0]) == ("E107", "engines: hf, vllm, sglang")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    """A model of four layers as far as its config says; no engine could load it."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"num_hidden_layers": 4, "hidden_size": 8}')
+    return "model"
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"layers": "2,30,58"}, "E102"),
+        ({"boundaries": "5"}, "E102"),
+        ({"layers": "x"}, "E102"),
+        ({"tokens": "8:2"}, "E102"),
+        ({"tokens": "decode"}, "E102"),
+        ({"floors": ["gone"]}, "E202"),
+        ({"floors": ["fp32"]}, "E211"),
+    ],
+)
+def test_refused_before_an_engine(
+    model: str, monkeypatch: pytest.MonkeyPatch, options: dict[str, object], code: str
+) -> None:
+    """What the model's config, the options or a floor rule out starts no engine and makes no folder."""
+    monkeypatch.setattr(sides.launch, "run_capture", lambda *_: pytest.fail("an engine was started"))
+    assert code_of("hf", "hf", model=model, **options).code == code
+    assert not Path("captures").exists()
+
+
+def test_limit(tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--limit and --max-tokens reach the engine's spec."""
+    (tmp_path / "ids.jsonl").write_text("[1, 2, 3]\n[4, 5, 6]\n")
+    asked = []
+    monkeypatch.setattr(sides.launch, "run_capture", lambda spec, *_: asked.append(spec))
+    sides.resolve_pair(
+        "hf", "hf", model=model, prompts="ids.jsonl", limit=1, max_tokens=2, floors=["none"], layers="3"
+    )
+    assert [[p.token_ids for p in spec.prompts] for spec in asked] == [[(1, 2)], [(1, 2)]]
 
 
 def test_engine_without_model() -> None:
