@@ -52,9 +52,9 @@ def _largest(wanted: list[SiteDelta]) -> str:
     if not found:
         return f"{wanted[0].ref}: {wanted[0].reason}"
     ratio, delta = max(found, key=lambda pair: pair[0].median)
-    words = f"largest ratio to the floor: {_WHO[ratio.of]} at {delta.ref}, {ratio.median:.2g}×"
+    words = f"largest ratio to the floor: {_WHO[ratio.of]} at {delta.ref}, {ratio.median:.2f}×"
     if math.isfinite(ratio.low) and ratio.low != ratio.high:
-        words += f" (95 % {ratio.low:.2g} to {ratio.high:.2g})"
+        words += f" (95 % {ratio.low:.2f} to {ratio.high:.2f})"
     return f"{words}; the limit is {ratio.limit:g}"
 
 

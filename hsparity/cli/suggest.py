@@ -6,8 +6,10 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hsprobe.schema import CaptureManifest
+if TYPE_CHECKING:
+    from hsprobe.schema import CaptureManifest
 
 
 @dataclass(frozen=True)

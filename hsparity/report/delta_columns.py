@@ -82,7 +82,7 @@ def slot_columns(slots: Sequence[SlotMatch]) -> list[Column]:
     return [
         Column("slot", cells(slot_name), left=True),
         Column("on", cells(slot_ruler), 7, left=True),
-        Column("label", cells(lambda s: sp.clean(s.native_label) or "-"), 6, left=True),
+        Column("label", cells(lambda s: sp.clean(s.native_label) or "-"), 8, left=True),
         Column("claimed", cells(lambda s: "-" if s.claimed is None else str(s.claimed)), 1),
         Column("lies at", cells(lambda s: str(s.best))),
         Column("rel-L2", cells(lambda s: sp.error(s.error)), 2),

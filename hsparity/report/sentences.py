@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from ..model import Comparison, TokenMap, Verdict
+from . import pairs, view
 from . import spelling as sp
-from . import view
 
 
 def title(comparison: Comparison) -> str:
@@ -112,7 +112,7 @@ def token_caption(comparison: Comparison, tokens: TokenMap) -> str:
 
 
 def pair_caption(comparison: Comparison) -> str:
-    a, claimed = view.boundary_pairs(comparison), comparison.request.offset
+    a, claimed = pairs.boundary_pairs(comparison), comparison.request.offset
     if not a.offset_testable or a.offset is None:
         return (
             "Error of every pairing that was captured. One side holds no neighbours, so an offset is not "

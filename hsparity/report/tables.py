@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..model import Comparison, Quantiles, Ratio, Side, SiteDelta, SlotMatch, TokenMap, Verdict
+from . import pairs, view
 from . import spelling as sp
-from . import view
 from .delta_columns import SIDES, slot_name, slot_ruler
 
 TONES = {
@@ -174,7 +174,7 @@ def token_table(tokens: TokenMap, low: float) -> HtmlTable:
 
 def pair_table(comparison: Comparison) -> HtmlTable:
     """Per reference boundary: the candidate boundary that fits best, and the next."""
-    a, rows = view.boundary_pairs(comparison), []
+    a, rows = pairs.boundary_pairs(comparison), []
     for i, boundary in enumerate(a.ref_boundaries):
         errors = np.where(np.isnan(a.pair_error_kk[i]), np.inf, a.pair_error_kk[i])
         order = np.argsort(errors, kind="stable")

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from ..model import Comparison, Finding
-from . import drafts, lacking, sentences, tables, view
+from . import drafts, lacking, pairs, sentences, tables, view
 from . import spelling as sp
 from .base import Options
 from .maps import pair_figure, token_figure
@@ -123,7 +123,7 @@ def _maps(c: Comparison) -> dict[str, Any]:
             "data": data,
         }
     caption = sentences.pair_caption(c)
-    shown, found = view.boundary_pairs(c), view.only_found(c)
+    shown, found = pairs.boundary_pairs(c), pairs.only_found(c)
     pair = pair_figure(shown, None if found else c.request.offset, caption)
     if pair is not None:
         claimed = "Rings" if len(shown.cand_boundaries) <= 8 else "Dots"

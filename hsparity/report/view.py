@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 
 from ..model import (
-    Alignment,
     Comparison,
     Finding,
     Quantiles,
@@ -241,35 +240,6 @@ def apart(delta: SiteDelta) -> bool:
 def native_slots(comparison: Comparison) -> tuple[SlotMatch, ...]:
     """What an engine handed over under its own label, and where the data put it."""
     return tuple(s for s in comparison.alignment.slots if s.cand.startswith("slot.") or s.side != "cand")
-
-
-def boundary_pairs(comparison: Comparison) -> Alignment:
-    """The alignment with its error matrix over boundaries alone; a side that holds only slots keeps them.
-
-    A slot's column carries the number it was claimed or found to be; it stands behind the boundaries.
-    """
-    a = comparison.alignment
-    ref = _boundary_axis(a.ref_boundaries, comparison.ref)
-    cand = _boundary_axis(a.cand_boundaries, comparison.cand)
-    return replace(
-        a,
-        ref_boundaries=tuple(a.ref_boundaries[i] for i in ref),
-        cand_boundaries=tuple(a.cand_boundaries[i] for i in cand),
-        pair_error_kk=a.pair_error_kk[np.ix_(ref, cand)],
-    )
-
-
-def only_found(comparison: Comparison) -> bool:
-    """Whether the candidate's columns are slots that nobody labelled: nothing is claimed about them."""
-    return not any(boundary_of(s) is not None for s in comparison.cand.sites) and all(
-        s.claimed is None for s in comparison.alignment.slots if s.side == "cand"
-    )
-
-
-def _boundary_axis(axis: tuple[int, ...], side: Side) -> list[int]:
-    held = {b for s in side.sites if (b := boundary_of(s)) is not None}
-    kept = [i for i, b in enumerate(axis) if b in held and axis.index(b) == i]
-    return kept or list(range(len(axis)))
 
 
 def slots_moved(comparison: Comparison) -> tuple[SlotMatch, ...]:
