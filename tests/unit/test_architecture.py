@@ -74,7 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "hsprobe.schema",
     },
     # Everything heavy is imported inside functions: `hsparity --help` is fast.
-    "hsparity.cli": {"hsparity", "hsparity.errors", "click"},
+    "hsparity.cli": {"hsparity", "hsparity.errors", "hsprobe.schema", "click"},
     "hsparity": {"hsparity.cli"},
 }
 # The comparison is several modules beside compare.py; they are one layer.

@@ -103,7 +103,9 @@ def test_a_jump_the_floor_shows_elsewhere_is_no_extreme() -> None:
     error = yard(1)
     error[7] = 0.2
     alone = judge(Errors("cand", error, calm), Bootstrap.over([TOKENS]), ceiling([calm], routed=True), 2)
-    beside = judge(Errors("cand", error, calm), Bootstrap.over([TOKENS]), ceiling([calm, jumping], routed=True), 2)
+    beside = judge(
+        Errors("cand", error, calm), Bootstrap.over([TOKENS]), ceiling([calm, jumping], routed=True), 2
+    )
     assert (alone.verdict, beside.verdict) == (Verdict.INCONCLUSIVE, Verdict.PARITY)
 
 
