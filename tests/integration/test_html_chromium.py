@@ -38,7 +38,8 @@ SHOWN = ("offset", "parity", "inconclusive", "native-ids", "hostile", "pooled")
 PROBE = """<script>
 addEventListener('load',function(){var d=document.documentElement,m=document.getElementById('map'),o=[];
 document.querySelectorAll('body *').forEach(function(e){
- if((!e.closest('.scroll,.skip,svg')||e.matches('caption span'))&&e.getBoundingClientRect().right>innerWidth+1)o.push(e.tagName+'.'+e.className)});
+ var seen=!e.closest('.scroll,.skip,svg')||e.matches('caption span');
+ if(seen&&e.getBoundingClientRect().right>innerWidth+1)o.push(e.tagName+'.'+e.className)});
 var read='';if(m){m.focus();m.dispatchEvent(new KeyboardEvent('keydown',{key:'ArrowRight',bubbles:true}));
  read=document.getElementById('read').textContent}
 document.getElementById('theme').click();
