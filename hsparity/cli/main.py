@@ -112,6 +112,9 @@ def _full(error: OSError) -> int:
 def _show_usage(error: click.ClickException) -> None:
     """A mistyped command line in the same form as every other error."""
     context = getattr(error, "ctx", None)
+    if context is not None and error.format_message() == context.get_help():
+        tell(error.format_message())  # a group typed without a command
+        return
     message = error.format_message().rstrip(".")
     shown = HsparityError(
         "E100",
