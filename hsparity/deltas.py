@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hsparity import registry
 from hsparity.align.tokens import PromptRows
-from hsparity.floor import LIMIT, Bootstrap, Ceiling, Errors, ceiling, judge
+from hsparity.floor import LIMIT, Bootstrap, Ceiling, Errors, ceiling, judge, tokens_of
 from hsparity.metrics.base import Metric
 from hsparity.model import Floor, Quantiles, Ratio, SiteDelta, TokenRef, Verdict
 from hsparity.pairing import SitePair
@@ -271,11 +271,6 @@ class Judge:
         if worst.verdict is Verdict.PARITY:
             return worst.verdict, next(r.reason for r in ratios if r.of == "pair")
         return worst.verdict, worst.reason
-
-
-def tokens_of(count: int) -> str:
-    """`1 token`, `2 tokens`."""
-    return f"{count} token{'s' * (count != 1)}"
 
 
 def floor_record(judge_: Judge, source: str, deltas: Sequence[SiteDelta]) -> Floor:

@@ -230,15 +230,13 @@ class _Tests:
         enough = self.tokens >= FEWEST_TOKENS
         bulk = f"{self.median:.2g}× the floor (95 % {self.low:.2g} to {self.high:.2g})"
         tail = f"{self.share:.0%} of tokens beyond {self.limit:g}× the floor's 95th percentile"
-        extremes = f"{_tokens(self.beyond)} beyond {self.largest:.2g}, {self.limit:g}× the floor's largest"
-        far = (
-            f"{_tokens(self.far)} beyond {FAR * self.largest:.2g}, {FAR * self.limit:g}× the floor's largest"
-        )
+        extremes = f"{tokens_of(self.beyond)} beyond {self.largest:.2g}, {self.limit:g}× the floor's largest"
+        far = f"{tokens_of(self.far)} beyond {FAR * self.largest:.2g}, {FAR * self.limit:g}× the floor's largest"
         crosses = f"{bulk}: the interval crosses the limit {self.limit:g}; more prompts settle it"
-        few = f"{_tokens(self.tokens)} are too few for an interval: {FEWEST_TOKENS} are needed"
+        few = f"{tokens_of(self.tokens)} are too few for an interval: {FEWEST_TOKENS} are needed"
         tests = (
             (enough and self.low > self.limit, Verdict.DIVERGED, f"{bulk}, the limit is {self.limit:g}"),
-            (self.lost > 0, Verdict.DIVERGED, f"{_tokens(self.lost)} off by as much as the state itself"),
+            (self.lost > 0, Verdict.DIVERGED, f"{tokens_of(self.lost)} off by as much as the state itself"),
             (not enough, Verdict.INCONCLUSIVE, few),
             (self.share_low > self.limit * self.allowed, Verdict.DIVERGED, tail),
             (self.beyond >= self.fewest, Verdict.DIVERGED, extremes),
@@ -250,7 +248,8 @@ class _Tests:
         return next(((v, reason) for holds, v, reason in tests if holds), (Verdict.PARITY, bulk))
 
 
-def _tokens(count: int) -> str:
+def tokens_of(count: int) -> str:
+    """`1 token`, `2 tokens`."""
     return f"{count} token{'s' * (count != 1)}"
 
 
