@@ -191,7 +191,9 @@ class Finding:
     name: str  # "layer-offset"
     headline: str
     explained: float | None = None  # share of the excess removed when undone
-    sites: tuple[str, ...] = ()
+    slots: tuple[str, ...] = ()  # site keys it holds for
+    rows: tuple[str, ...] = ()  # spans of rows it holds for: "p3 0-31"; empty: all of them
+    tokens: int = 0  # how many tokens those are; 0: not counted
     evidence: tuple[str, ...] = ()
     fix: dict[str, str] = field(
         default_factory=dict

@@ -48,7 +48,7 @@ class BeyondFloor:
             code=self.code,
             name=self.name,
             headline=f"{words} beyond {against} {start}",
-            sites=tuple(d.ref for d in out),
+            slots=tuple(d.ref for d in out),
             evidence=tuple(lines),
         )
 

@@ -62,7 +62,7 @@ class FewTokensBeyond:
             name=self.name,
             headline=f"{counted(len(tokens), 'token')} of {evidence.rows.tokens} beyond the largest error of the floor, "
             f"at {counted(len(sites), 'site')}",
-            sites=sites,
+            slots=sites,
             evidence=tuple(lines),
             fix={"any": "capture more prompts on both sides and for the floor"},
         )

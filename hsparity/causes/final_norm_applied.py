@@ -50,7 +50,7 @@ class FinalNormApplied:
             headline=f"the {words[side]}'s last hidden state was taken after the final norm, "
             f"the {words[raw]}'s before it",
             explained=explained,
-            sites=(key,),
+            slots=(key,),
             evidence=(
                 f"with the final norm applied to the {words[raw]} the error is {error:.2g}, "
                 f"{10**margin:.2g}× less than as any raw boundary",

@@ -82,7 +82,7 @@ class LayerOffset:
             name=self.name,
             headline=_headline(asked, common) if common else _places(evidence, main, moved),
             explained=explained,
-            sites=tuple(sorted(m.site for m in moved)),
+            slots=tuple(sorted(m.site for m in moved)),
             evidence=_evidence(evidence, moved, common),
             fix=_fix(evidence, moved, common),
             rival=_rival(moved),

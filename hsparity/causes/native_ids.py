@@ -43,7 +43,9 @@ class NativeIds:
         proved = all(m.proved for found in landed.values() for _, m in found)
         if not parted:
             sites = tuple(m.cand for found in landed.values() for _, m in found)
-            return Finding(self.code, self.name, lines[0], None, sites, tuple(lines[1:]), severity="note")
+            return Finding(
+                self.code, self.name, lines[0], slots=sites, evidence=tuple(lines[1:]), severity="note"
+            )
         ids, left, right = ([i for i, _ in ref], *([m.best for _, m in found] for found in (ref, cand)))
         engines = (evidence.ref.manifest.engine, evidence.cand.manifest.engine)
         return Finding(
@@ -51,7 +53,7 @@ class NativeIds:
             name=self.name,
             headline=f"one draft config, two meanings: ids {listed(ids)} are boundaries "
             f"{listed(left)} in {engines[0]}, {listed(right)} in {engines[1]}",
-            sites=tuple(m.cand for _, m in cand),
+            slots=tuple(m.cand for _, m in cand),
             evidence=tuple(lines),
             fix=_fix(evidence, ids, left, right),
             structural=proved,

@@ -40,7 +40,7 @@ class Nonfinite:
             code=self.code,
             name=self.name,
             headline=f"{who} {'hold' if ref and cand else 'holds'} NaN or Inf, first at {first.ref}",
-            sites=tuple(d.ref for d in bad),
+            slots=tuple(d.ref for d in bad),
             evidence=tuple(
                 f"{d.ref}: {counted(d.nonfinite[0], 'element')} in ref, {d.nonfinite[1]} in cand"
                 for d in bad[:4]

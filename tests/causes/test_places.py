@@ -70,7 +70,7 @@ def test_one_slot_off_is_named_alone(ref, clean, floor, tmp_path):
     made = edited(clean, lambda _, s: as_slots(s, (2, 4, 5)))
     result = against(ref, made, tmp_path, floor, boundaries="2,4,6")
     lead = finding(result, "HS101")
-    assert lead.sites == ("slot.002",)
+    assert lead.slots == ("slot.002",)
     assert lead.structural
     assert result.verdict is Verdict.DIVERGED
     assert [d.verdict for d in result.deltas if d.requested] == [
@@ -211,7 +211,7 @@ def test_single_boundaries_are_named_and_no_offset_is_advised(
     lead = finding(result, "HS101")
     assert not lead.ruled_out
     assert lead.headline.startswith(words)
-    assert lead.sites == tuple(ALL[k] for k in places)
+    assert lead.slots == tuple(ALL[k] for k in places)
     assert lead.confirm == ()
     assert not any("--offset" in text for text in lead.fix.values())
     assert result.alignment.offset == 0

@@ -248,12 +248,12 @@ def comparison(verdict: Verdict, headline: str, deltas: Sequence[SiteDelta], **c
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-WITHIN = Finding("HS901", "within-floor", "Every compared boundary lies within the floor.", severity="note")
+WITHIN = Finding("HS901", "within-noise", "Every compared boundary lies within the floor.", severity="note")
 NUMERICS = Finding(
     "HS301",
     "beyond-floor",
     "The candidate drifts from boundary 4 on; no cause is named yet.",
-    sites=("boundary.004",),
+    slots=("boundary.004",),
     evidence=("first beyond the limit at boundary 4", "grows with depth"),
     confirm=("hsparity compare captures/hf-bf16 captures/vllm-bf16 --layers all -v",),
 )

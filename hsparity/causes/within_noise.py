@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _WHO = {"ref": "the reference", "cand": "the candidate", "pair": "the pair"}
 
 
-class WithinFloor:
+class WithinNoise:
     """
     ## What it is
     A note: every requested layer lies within the noise floor. What is left between the sides is what bf16
@@ -29,7 +29,7 @@ class WithinFloor:
     rope, norms.
     """
 
-    code, name = "HS901", "within-floor"
+    code, name = "HS901", "within-noise"
 
     def find(self, evidence: Evidence) -> Finding | None:
         from hsparity.model import Finding, Verdict
@@ -43,7 +43,7 @@ class WithinFloor:
             words += f"over {counted(evidence.rows.tokens, 'token')}"
         else:
             words = _largest(wanted)
-        return Finding(self.code, self.name, words, sites=tuple(d.ref for d in wanted), severity="note")
+        return Finding(self.code, self.name, words, slots=tuple(d.ref for d in wanted), severity="note")
 
 
 def _largest(wanted: list[SiteDelta]) -> str:
@@ -58,4 +58,4 @@ def _largest(wanted: list[SiteDelta]) -> str:
     return f"{words}; the limit is {ratio.limit:g}"
 
 
-CAUSE = WithinFloor()
+CAUSE = WithinNoise()

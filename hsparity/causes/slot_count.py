@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hsparity.model import Finding
 
 
-class SlotsMissing:
+class SlotCount:
     """
     ## What it is
     A side handed over fewer layers than were asked of it, or than the other side.
@@ -26,7 +26,7 @@ class SlotsMissing:
     stage.
     """
 
-    code, name = "HS102", "slots-missing"
+    code, name = "HS102", "slot-count"
 
     def find(self, evidence: Evidence) -> Finding | None:
         from hsparity.model import Finding
@@ -52,7 +52,7 @@ class SlotsMissing:
             code=self.code,
             name=self.name,
             headline=lines[0],
-            sites=tuple(f"boundary.{m.boundary:03d}" for m in pairing.missing),
+            slots=tuple(f"boundary.{m.boundary:03d}" for m in pairing.missing),
             evidence=tuple(lines[1:]),
             fix={"any": "ask for layers that the engine hands over, or capture with --mechanism hooks"}
             if short
@@ -62,4 +62,4 @@ class SlotsMissing:
         )
 
 
-CAUSE = SlotsMissing()
+CAUSE = SlotCount()
