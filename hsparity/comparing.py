@@ -4,29 +4,48 @@ verdict."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
 import hsparity
 from hsparity import registry
-from hsparity.align.tokens import align_rows
+from hsparity.align.layers import search_mask
+from hsparity.align.tokens import RowAlignment, align_rows
 from hsparity.capture.shards import HALF_ULP
 from hsparity.capture.source import Source
 from hsparity.deltas import Judge, Terms, floor_record, missing_delta
 from hsparity.evidence import Evidence
-from hsparity.locate import Located, Noise, alignment, locate, matches
+from hsparity.locate import CLOSE, Located, Noise, alignment, expected, locate, matches
 from hsparity.metrics.kernel import Norm
 from hsparity.model import SCHEMA, Comparison, Request, Side, SiteDelta, SlotMatch, Verdict
 from hsparity.pairing import Pairing, SitePair, boundaries_of, land, pair_sites
 from hsparity.query import Query
+from hsparity.solve.owners import OwnerMap
+from hsparity.solve.rows import corrected, solve_rows
+from hsparity.solve.solution import Given, Solution, named, solve, suspects
 from hsparity.stream import Plan, Progress, massive_channels
 from hsparity.stream import run as stream
 from hsparity.table import TokenTable
 from hsparity.verdict import decide
 from hsparity.yardstick import Roles, assign, check_plausible, check_shares_tokens, describe, same_run
 
+SETTLED = 0.3  # decades to the runner-up
 ROLE_NAMES = {"fp32": "floor fp32", "bf16": "floor bf16", "repeat": "repeat"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """What does not change while rows are given back to their tokens."""
+
+    sources: tuple[Source, ...]
+    query: Query
+    roles: Roles
+    progress: Progress | None = None
+
+    @property
+    def resolution(self) -> float:
+        return max(HALF_ULP[s.manifest.dtype] for s in self.sources[:2])
 
 
 def run(
@@ -38,66 +57,140 @@ def run(
     rows = align_rows(ref, cand, floors, query)
     if roles.kind != "none":
         check_shares_tokens(roles, rows, sources)
-    pairing = pair_sites(ref, cand, query)
-    resolution = max(HALF_ULP[s.manifest.dtype] for s in (ref, cand))
-    norm = _final_norm(ref, cand)
+    case = Case(sources, query, roles, progress)
+    evidence = _examine(case, rows)
+    if roles.kind == "bf16-reference":
+        check_plausible(evidence.judge)
+    return _result(evidence, sources)
+
+
+def _examine(case: Case, rows: RowAlignment, peeled: bool = False) -> Evidence:
+    """Everything that one alignment of the rows shows; where rows are not their tokens' own, also what the
+    corrected alignment shows."""
+    ref, cand = case.sources[:2]
+    pairing = pair_sites(ref, cand, case.query)
+    norm, plus_one = _final_norm(ref, cand)
     wanted = tuple(dict.fromkeys([p.ref for p in pairing.pairs] + list(pairing.unplaced.get("ref", ()))))
     massive = massive_channels(ref, rows.prompts, wanted or tuple(boundaries_of(ref).values()))
     located = locate(
-        sources,
+        case.sources,
         rows.prompts,
         pairing,
         massive=massive,
         norm=norm,
-        resolution=resolution,
-        ruler_floor=_ruler(roles, sources),
+        resolution=case.resolution,
+        ruler_floor=_ruler(case.roles, case.sources),
     )
-    _land_slots(pairing, located)
-    missing_massive = {p.ref for p in pairing.pairs} - set(massive)
-    massive |= massive_channels(ref, rows.prompts, sorted(missing_massive)) if missing_massive else {}
+    _land_slots(pairing, located, norm)
+    pairs = tuple(pairing.pairs)
 
-    plan = Plan(sources, tuple(rows.prompts), tuple(pairing.pairs), massive, roles, norm)
-    table = stream(plan, progress)
+    def plan(chosen: Sequence[SitePair], roles: Roles) -> Plan:
+        fresh = [p.ref for p in chosen if p.ref not in massive]
+        if fresh:
+            massive.update(massive_channels(ref, rows.prompts, fresh))
+        return Plan(case.sources, tuple(rows.prompts), tuple(chosen), massive, roles)
+
+    def undo(chosen: Sequence[SitePair]) -> TokenTable:
+        return stream(plan(chosen, Roles()))
+
     terms = Terms(
-        roles,
+        case.roles,
         same_run(ref, cand),
-        query.tol,
-        resolution,
+        case.query.tol,
+        case.resolution,
         stored_bf16=all(s.manifest.dtype == "bfloat16" for s in (ref, cand)),
-        routed=any(map(_routed, sources)),
+        routed=any(map(_routed, case.sources)),
     )
-    judge = Judge(table, plan.pairs, rows.prompts, terms)
-    if roles.kind == "bf16-reference":
-        check_plausible(judge)
-    deltas = tuple(judge.delta(k, massive[p.ref].tolist()) for k, p in enumerate(plan.pairs))
 
-    def undo(pairs: Sequence[SitePair]) -> TokenTable:
-        needed = [p.ref for p in pairs if p.ref not in massive]
-        more = massive_channels(ref, rows.prompts, needed) if needed else {}
-        return stream(Plan(sources, plan.prompts, tuple(pairs), {**massive, **more}, Roles(), norm))
+    def judged(chosen: Sequence[SitePair]) -> tuple[Judge, tuple[SiteDelta, ...]]:
+        judge = Judge(stream(plan(chosen, case.roles), case.progress), chosen, rows.prompts, terms)
+        return judge, tuple(judge.delta(k, massive[p.ref].tolist()) for k, p in enumerate(chosen))
 
+    judge, deltas = judged(pairs)
     labels = {"ref": ref.manifest.native_labels, "cand": cand.manifest.native_labels}
-    placed = matches(located, labels, _noise(judge))
+    noise = _noise(judge)
+    placed = matches(located, labels, noise)
+    given = Given(
+        case.sources,
+        rows.prompts,
+        pairs,
+        deltas,
+        case.roles,
+        terms.same_run,
+        norm,
+        plus_one,
+        search_mask(massive, ref.manifest.hidden_size),
+        case.resolution,
+        terms.limit,
+        _settled(located, case.query) if noise is None else frozenset(),
+    )
+    owners, faults = (None, ()) if peeled else solve_rows(given, suspects(given))
+    solution = Solution(pairs) if faults else solve(given)
+    changed = [(k, p) for k, p in enumerate(solution.pairs) if p is not pairs[k]]
+    left = list(deltas)
+    if changed:
+        for (k, _), delta in zip(changed, judged([p for _, p in changed])[1], strict=True):
+            left[k] = delta
+    placed = _reread(placed, solution, case.sources)
     gaps = [m.text for m in rows.mismatches]
-    evidence = Evidence(
+    return Evidence(
         ref=ref,
         cand=cand,
-        query=query,
+        query=case.query,
         rows=rows,
         pairing=pairing,
-        pairs=plan.pairs,
-        deltas=_unproved(plan.pairs, deltas, placed),
+        pairs=pairs,
+        deltas=_unproved(pairs, deltas, placed),
         judge=judge,
         located=located,
         alignment=alignment(
-            rows.tokens, len(rows.prompts), gaps, found=located, rows=placed, offset=query.offset
+            rows.tokens, len(rows.prompts), gaps, found=located, rows=placed, offset=case.query.offset
         ),
         undo=undo,
+        solution=solution,
+        left=tuple(left),
+        owners=owners,
+        row_faults=tuple(faults),
+        peeled=_examine(case, _given_back(rows, case.sources, owners), True) if faults and owners else None,
     )
-    return _result(evidence, sources)
+
+
+def _given_back(rows: RowAlignment, sources: Sequence[Source], owners: OwnerMap) -> RowAlignment:
+    """The alignment with every row at the token whose state it holds."""
+    return replace(rows, prompts=corrected(rows.prompts, sources, owners))
+
+
+def _settled(located: Sequence[Located], query: Query) -> frozenset[str]:
+    """Sites that fit the boundary they are said to be, closely and plainly: without a floor there is no
+    parity that could say so."""
+    found = set()
+    for item in located:
+        for fit in item.fits:
+            plain = fit.error <= CLOSE and fit.margin >= SETTLED and not fit.best.normed
+            if plain and expected(item, fit, query.offset) == fit.best.number:
+                found |= {fit.located.key, fit.best.key}
+    return frozenset(found)
+
+
+def _reread(
+    placed: Sequence[SlotMatch], solution: Solution, sources: Sequence[Source]
+) -> tuple[SlotMatch, ...]:
+    """The matches, with the solver's reading where it read the same site."""
+    readings = {r.slot.key: r for r in solution.readings if named(r)}
+
+    def match(row: SlotMatch) -> SlotMatch:
+        reading = readings.get(row.cand) if row.side in ("cand", "ref") else None
+        if reading is None or reading.reverse:
+            return row
+        last = sources[0].manifest.num_layers
+        best = last + 1 if reading.slot.normed and reading.as_claimed else reading.number
+        return replace(row, best=best, error=reading.error, proved=reading.proved or row.proved)
+
+    return tuple(match(row) for row in placed)
 
 
 def _result(evidence: Evidence, sources: Sequence[Source]) -> Comparison:
+    slots = evidence.slots
     pairing, query, roles = evidence.pairing, evidence.query, evidence.judge.terms.roles
     found = [f for cause in registry.causes().values() if (f := cause.find(evidence)) is not None]
     missing = {m.boundary: m.side for m in pairing.missing}
@@ -124,7 +217,7 @@ def _result(evidence: Evidence, sources: Sequence[Source]) -> Comparison:
         ),
         floor=floor_record(evidence.judge, describe(roles, sources), deltas),
         deltas=tuple(sorted(deltas, key=lambda d: (not d.ref.startswith(("boundary", "slot")), d.ref))),
-        alignment=evidence.alignment,
+        alignment=replace(slots.alignment, gaps=evidence.alignment.gaps, tokens=evidence.alignment.tokens),
         map=evidence.token_map(lead),
         findings=findings,
         command=(),
@@ -137,12 +230,13 @@ def _routed(source: Source) -> bool:
     return any(config.get(key) for key in ("n_routed_experts", "num_experts", "num_local_experts"))
 
 
-def _final_norm(ref: Source, cand: Source) -> Norm | None:
+def _final_norm(ref: Source, cand: Source) -> tuple[Norm | None, bool]:
+    """The final norm, and whether its scale is 1 + the weight."""
     found = ref.norm() or cand.norm()
     if found is None:
-        return None
+        return None, False
     weight, eps, plus_one = found
-    return Norm(torch.from_numpy(weight + 1.0 if plus_one else weight), eps)
+    return Norm(torch.from_numpy(weight + 1.0 if plus_one else weight), eps), plus_one
 
 
 def _ruler(roles: Roles, sources: Sequence[Source]) -> int | None:
@@ -153,7 +247,7 @@ def _ruler(roles: Roles, sources: Sequence[Source]) -> int | None:
     return None
 
 
-def _land_slots(pairing: Pairing, located: Sequence[Located]) -> None:
+def _land_slots(pairing: Pairing, located: Sequence[Located], norm: Norm | None) -> None:
     """Pair the slots that nothing is claimed of with the boundary they fit best."""
     for side, slots in list(pairing.unplaced.items()):
         cross = next((f for f in located if f.side == side and f.ruler not in (side, "floor")), None)
@@ -162,7 +256,7 @@ def _land_slots(pairing: Pairing, located: Sequence[Located]) -> None:
         del pairing.unplaced[side]
         for fit in cross.fits:
             if fit.located.key in slots:
-                land(pairing, side, fit.located.key, fit.best)
+                land(pairing, side, fit.located.key, fit.best, norm)
     places = {f.located.key: f.best for found in located if found.name == "ref on floor" for f in found.fits}
     for i, pair in enumerate(pairing.pairs):
         if not pair.floor_site and pair.ref in places:

@@ -16,6 +16,9 @@ from hsparity.locate import Located
 from hsparity.model import MAP_COLUMNS, Alignment, Finding, SiteDelta, TokenMap, Verdict
 from hsparity.pairing import Pairing, SitePair
 from hsparity.query import Query
+from hsparity.solve.owners import OwnerMap
+from hsparity.solve.row_faults import RowFault
+from hsparity.solve.solution import Solution
 from hsparity.table import TokenTable
 
 TOP = 0.99
@@ -25,7 +28,8 @@ Undo = Callable[[Sequence[SitePair]], TokenTable]
 
 @dataclass(slots=True, eq=False)
 class Evidence:
-    """Read-only to causes, but for `undone`, which keeps what the last `explain` measured."""
+    """What was learned on one alignment of the rows. Read-only to causes, but for `undone` and `shares`, which
+    keep what `explain` measured."""
 
     ref: Source
     cand: Source
@@ -38,6 +42,11 @@ class Evidence:
     located: list[Located]
     alignment: Alignment
     undo: Undo
+    solution: Solution
+    left: tuple[SiteDelta, ...]  # what the solution's pairs show
+    owners: OwnerMap | None = None
+    row_faults: tuple[RowFault, ...] = ()
+    peeled: Evidence | None = None  # the same, with every row given back to its token
     undone: dict[str, tuple[tuple[SitePair | None, ...], TokenTable]] = field(default_factory=dict)
     shares: dict[str, float | None] = field(default_factory=dict)  # code -> what `explain` answered
 
@@ -49,12 +58,31 @@ class Evidence:
     def has_floor(self) -> bool:
         return self.judge.has_floor
 
+    @property
+    def slots(self) -> Evidence:
+        """The evidence on rows that are their tokens' own: what slots are to be judged by."""
+        return self.peeled or self
+
     def side(self, name: str) -> Source:
         return self.ref if name == "ref" else self.cand
 
     def diverged(self) -> list[SiteDelta]:
-        """Requested sites whose numbers lie outside the floor."""
+        """Requested sites whose numbers lie outside the floor as claimed."""
         return [d for d in self.deltas if d.requested and d.verdict is Verdict.DIVERGED]
+
+    def rows_share(self) -> float | None:
+        """Share of the excess that goes away when every row is given back to its token."""
+        if self.peeled is None:
+            return None
+        places = {(p.ref, p.cand): i for i, p in enumerate(self.peeled.pairs)}
+        before = after = 0.0
+        for k, pair in enumerate(self.pairs):
+            place = places.get((pair.ref, pair.cand))
+            if pair.requested and place is not None:
+                yard = self.peeled._yard(self.peeled.judge.table, place, pair)
+                before += _positive(self.judge.table.read(k, "rel_l2"), yard)
+                after += _positive(self.peeled.judge.table.read(place, "rel_l2"), yard)
+        return min(1.0, max(0.0, 1.0 - after / before)) if before > 0 else None
 
     def explain(self, code: str, replaced: Sequence[SitePair | None]) -> float | None:
         """Share of the excess over requested sites and tokens that goes away when `pairs` become `replaced`.
@@ -63,25 +91,34 @@ class Evidence:
         over that of the undone error itself. None in `replaced`: this site cannot be undone and is left out.
         Keeps the pass under `code`.
         """
-        kept = [(k, pair) for k, pair in enumerate(replaced) if pair is not None]
-        if not kept:
+        changed = [
+            (k, pair) for k, pair in enumerate(replaced) if pair is not None and pair is not self.pairs[k]
+        ]
+        if not changed:
             return None
-        after = self.undo([pair for _, pair in kept])
+        after = self.undo([pair for _, pair in changed])
         self.undone[code] = (tuple(replaced), after)
-        before_sum = after_sum = 0.0
-        for i, (k, pair) in enumerate(kept):
-            if not self.pairs[k].requested:
+        before = gone = 0.0
+        places = {k: i for i, (k, _) in enumerate(changed)}
+        for k, pair in enumerate(self.pairs):
+            if not pair.requested or replaced[k] is None:
                 continue
-            errors = after.read(i, "rel_l2").astype(np.float64)
-            known = errors[np.isfinite(errors)]
-            yard = self.judge.noise(pair.boundary, quantile=TOP)
-            if not self.has_floor and len(known):
-                yard = max(yard, float(np.quantile(known, TOP)))
-            before_sum += _positive(self.judge.table.read(k, "rel_l2"), yard)
-            after_sum += _positive(errors, yard)
-        share = max(0.0, 1.0 - after_sum / before_sum) if before_sum > 0 else None
+            mine = replaced[k] or pair
+            yard = (
+                self._yard(after, places[k], mine) if k in places else self._yard(self.judge.table, k, mine)
+            )
+            was = _positive(self.judge.table.read(k, "rel_l2"), yard)
+            before += was
+            gone += was - _positive(after.read(places[k], "rel_l2"), yard) if k in places else 0.0
+        share = min(1.0, max(0.0, gone / before)) if before > 0 else None
         self.shares[code] = share
         return share
+
+    def _yard(self, table: TokenTable, place: int, pair: SitePair) -> float:
+        yard = self.judge.noise(pair.boundary, quantile=TOP)
+        errors = table.read(place, "rel_l2")
+        known = errors[np.isfinite(errors)]
+        return yard if self.has_floor or not len(known) else max(yard, float(np.quantile(known, TOP)))
 
     def token_map(self, lead: Finding | None) -> TokenMap | None:
         """log10(error / noise) per boundary and token, pooled by maximum; with the leading cause undone
@@ -100,12 +137,15 @@ class Evidence:
             )
         if lead and lead.code in self.undone:
             replaced, table = self.undone[lead.code]
-            places = {k: i for i, k in enumerate(k for k, pair in enumerate(replaced) if pair is not None)}
+            changed = (k for k, pair in enumerate(replaced) if pair is not None and pair is not self.pairs[k])
+            places = {k: i for i, k in enumerate(changed)}
             undone = np.full(shape, np.nan, np.float32)
             for row, (_, k) in enumerate(order):
                 pair = replaced[k]
                 if pair is not None:
-                    errors = table.read(places[k], "rel_l2")
+                    errors = (
+                        table.read(places[k], "rel_l2") if k in places else self.judge.table.read(k, "rel_l2")
+                    )
                     undone[row] = self._pooled(errors, self.judge.noise(pair.boundary), step, width)
         relative_to = "floor" if self.has_floor else "resolution"
         return TokenMap(tuple(b for b, _ in order if b is not None), step, spans, excess, undone, relative_to)
@@ -141,6 +181,8 @@ class Evidence:
 
 
 def _positive(errors: NDArray[np.float32] | NDArray[np.float64], yard: float) -> float:
+    """Mean over tokens of the positive log10 of error over yard."""
     with np.errstate(divide="ignore", invalid="ignore"):
         values = np.log10(errors.astype(np.float64) / yard)
-    return float(values[np.isfinite(values) & (values > 0)].sum())
+    known = values[np.isfinite(errors)]
+    return float(np.maximum(np.nan_to_num(known, neginf=0.0), 0.0).mean()) if len(known) else 0.0

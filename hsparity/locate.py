@@ -14,10 +14,7 @@ from hsparity.capture.source import Source
 from hsparity.metrics.kernel import Norm
 from hsparity.model import Alignment, SlotMatch
 from hsparity.pairing import Pairing, boundaries_of, slots_of
-
-PLAIN_MARGIN = 1.0
-# Without a floor: 16 half-ulps of bfloat16, what the rounding of tens of layers leaves.
-CLOSE = 2.0**-5
+from hsparity.solve.readings import CLOSE, PLAIN_MARGIN
 
 Noise = Callable[[int], float]  # reference boundary -> the pair error that is still at the floor
 

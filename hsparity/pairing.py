@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from hsparity.capture.source import Source, site_order
 from hsparity.errors import HsparityError
 from hsparity.query import Query, span_text
+from hsparity.solve.forms import Form, normed
 from hsprobe.schema import Site
 
 if TYPE_CHECKING:
     from hsparity.align.layers import Place
+    from hsparity.metrics.kernel import Norm
 
 BRANCHES = ("hidden", "residual", "attn_out", "mlp_out")
 
@@ -27,8 +29,11 @@ class SitePair:
     boundary: int | None  # reference boundary that both stand for; None for other sites
     requested: bool
     floor_site: str  # the site of the floor's captures that is their yardstick
-    normed: int | None = None  # side (0 or 1) to which the final norm is applied first
     landed: bool = False  # an unlabelled slot, paired where the data put it
+    # What is compared in place of a site as it was captured; the floor's captures get the form of the reference.
+    ref_form: Form | None = None
+    cand_form: Form | None = None
+    floor_form: Form | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,18 +184,16 @@ def _pair_other_sites(ref: Source, cand: Source, query: Query, everything: bool,
         result.pairs += [SitePair(key, key, None, False, key) for key in branches]
 
 
-def land(pairing: Pairing, side: str, slot: str, place: Place) -> None:
+def land(pairing: Pairing, side: str, slot: str, place: Place, norm: Norm | None) -> None:
     """Pair an unplaced slot of `side` with the place on the other side that the data put it at."""
     final = place.normed or place.key == "final_norm"
     number = None if final else place.number
     left, right = (slot, place.key) if side == "ref" else (place.key, slot)
-    normed = (1 if side == "ref" else 0) if place.normed else None
     floor_site = "final_norm" if final else Site("boundary", number or 0).key
-    pairing.pairs.append(SitePair(left, right, number, True, floor_site, normed, landed=True))
+    pair = SitePair(left, right, number, True, floor_site, landed=True)
+    if place.normed and norm:
+        form = normed(place.key, norm)
+        pair = replace(pair, cand_form=form) if side == "ref" else replace(pair, ref_form=form)
+    pairing.pairs.append(pair)
     if number is not None:
         pairing.requested = tuple(sorted({*pairing.requested, number}))
-
-
-def renormed(pair: SitePair, side: int) -> SitePair:
-    """The same pair with the final norm applied to one side first."""
-    return replace(pair, normed=side)

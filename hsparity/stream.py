@@ -23,8 +23,9 @@ from hsparity.align.tokens import PromptRows
 from hsparity.capture.shards import runs_of
 from hsparity.capture.source import Source
 from hsparity.metrics.base import Sums, ratio
-from hsparity.metrics.kernel import BlockSums, Kernel, Norm
+from hsparity.metrics.kernel import BlockSums, Kernel
 from hsparity.pairing import SitePair
+from hsparity.solve.forms import Form, site
 from hsparity.table import TokenTable
 from hsparity.yardstick import Roles
 
@@ -46,7 +47,6 @@ class Plan:
     pairs: tuple[SitePair, ...]
     massive: Mapping[str, NDArray[np.int64]]  # reference site -> channels
     roles: Roles = field(default_factory=Roles)
-    norm: Norm | None = None
 
     @property
     def tokens(self) -> int:
@@ -124,9 +124,9 @@ class _Worker:
             rows = prompt.rows[i][start:stop]
             present[i] = rows >= 0
             runs[i] = runs_of(rows[present[i]])
-        for site, pair in enumerate(self.plan.pairs):
+        for k, pair in enumerate(self.plan.pairs):
             values = self._site(prompt, pair, stop - start, runs, present)
-            self.table.write(site, prompt.start + start, values)
+            self.table.write(k, prompt.start + start, values)
 
     def _site(
         self,
@@ -136,11 +136,11 @@ class _Worker:
         runs: Mapping[int, list[tuple[int, int, int]]],
         present: Mapping[int, NDArray[np.bool_]],
     ) -> NDArray[np.float32]:
-        names = {0: pair.ref, 1: pair.cand}
+        forms = {0: pair.ref_form or site(pair.ref), 1: pair.cand_form or site(pair.cand)}
+        floor = pair.floor_form or site(pair.floor_site)
         blocks: dict[int, torch.Tensor] = {}
         for i in self.used:
-            key = names.get(i, pair.floor_site)
-            block = self._read(i, prompt.prompts[i], key, runs[i])
+            block = self._read(i, prompt, forms.get(i, floor), runs[i])
             if block is not None and present[i].all():
                 blocks[i] = block
             elif block is not None and present[i].any():
@@ -152,20 +152,33 @@ class _Worker:
         place = {side: k for k, side in enumerate(blocks)}
         pairs = tuple((place[i], place[j]) for i, j in self.plan.roles.pairs() if i in blocks and j in blocks)
         kernel = self._kernel(blocks[0].shape[1], len(blocks), pairs)
-        norms = {place[pair.normed]: self.plan.norm} if pair.normed is not None and self.plan.norm else {}
-        sums = kernel.run(list(blocks.values()), self.massive[pair.ref], norms)
-        return self._figures(sums, place, present, len(self.massive[pair.ref]))
+        massive = self.massive[pair.ref]
+        sums = kernel.run(list(blocks.values()), massive)
+        return self._figures(sums, place, present, len(massive))
 
-    def _read(self, i: int, prompt: str, site: str, runs: list[tuple[int, int, int]]) -> torch.Tensor | None:
-        source = self.plan.sources[i]
-        span = source.span(prompt, site) if prompt else None
-        if span is None:
+    def _read(
+        self, i: int, prompt: PromptRows, form: Form, runs: list[tuple[int, int, int]]
+    ) -> torch.Tensor | None:
+        source, name = self.plan.sources[i], prompt.prompts[i]
+        if not name:
             return None
         count = sum(stop - first for first, stop, _ in runs)
-        size = count * span.row_bytes
-        if i not in self.buffers or self.buffers[i].numel() < size:
-            self.buffers[i] = torch.empty(size, dtype=torch.uint8)
-        return source.gather(prompt, site, runs, self.buffers[i], span)
+
+        def read(key: str) -> torch.Tensor | None:
+            span = source.span(name, key)
+            if span is None:
+                return None
+            size = count * span.row_bytes
+            if i not in self.buffers or self.buffers[i].numel() < size:
+                self.buffers[i] = torch.empty(size, dtype=torch.uint8)
+            return source.gather(name, key, runs, self.buffers[i], span)
+
+        rows = None
+        if form.row_gains:
+            rows = np.empty(count, np.int64)
+            for first, stop, at in runs:
+                rows[at : at + stop - first] = np.arange(first, stop)
+        return form.make(read, name, rows)
 
     def _kernel(self, width: int, sides: int, pairs: tuple[tuple[int, int], ...]) -> Kernel:
         key = (width, sides)

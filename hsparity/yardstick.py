@@ -22,9 +22,13 @@ PLAUSIBLE = 16.0
 # Settings that change the arithmetic; engines spell some of them in two ways.
 SETTINGS = {
     "mode": ("mode",),
+    "batch": ("batch",),
     "tp": ("tp",),
     "pp": ("pp",),
+    "expert parallel": ("expert_parallel",),
     "attention backend": ("attention_backend",),
+    "decode attention backend": ("decode_attention_backend",),
+    "experts": ("experts_implementation",),
     "quantisation": ("quantization", "quantisation"),
     "kv dtype": ("kv_cache_dtype",),
     "chunked prefill": ("chunked_prefill",),
@@ -79,7 +83,6 @@ def same_run(one: Source, other: Source) -> bool:
         (a.engine, a.engine_version, a.dtype) == (b.engine, b.engine_version, b.dtype)
         and a.engine != "plain"
         and all(setting(one, name) == setting(other, name) for name in SETTINGS)
-        and a.settings.get("batch") == b.settings.get("batch")
     )
 
 

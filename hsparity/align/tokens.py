@@ -116,6 +116,20 @@ def _index(positions: NDArray[np.int32], wanted: NDArray[np.int32]) -> NDArray[n
     return table[wanted]
 
 
+def rows_at(
+    sources: Sequence[Source], i: int, names: Sequence[str], wanted: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """The rows of source i for positions of a prompt, or -1; a floor is worth what its own prefix shares."""
+    source, name = sources[i], names[i]
+    if not name:
+        return np.full(len(wanted), -1, np.int64)
+    held = _index(source.positions(name), wanted)
+    if i >= 2:
+        shared = common_prefix(sources[0].token_ids(names[0]), source.token_ids(name))
+        held[wanted >= shared] = -1
+    return held
+
+
 class _Aligner:
     """Builds the alignment prompt by prompt."""
 
@@ -129,7 +143,7 @@ class _Aligner:
         wanted = np.arange(length, dtype=np.int32)
         wanted = wanted[self.query.keeps(wanted, mine.prefill)]
         self.result.shared_tokens += len(wanted)
-        rows = [self._rows(i, names, wanted) for i in range(len(names))]
+        rows = [rows_at(self.sources, i, names, wanted) for i in range(len(names))]
         for side, own, opposite in (("ref", rows[0], rows[1]), ("cand", rows[1], rows[0])):
             lacking = wanted[(own < 0) & (opposite >= 0)]
             if len(lacking):
@@ -141,16 +155,6 @@ class _Aligner:
             ids = self.sources[0].token_ids(mine.id)[kept]
             found = PromptRows(tuple(names), self.result.tokens, kept, ids, tuple(r[both] for r in rows))
             self.result.prompts.append(found)
-
-    def _rows(self, i: int, names: Sequence[str], wanted: NDArray[np.int32]) -> NDArray[np.int64]:
-        source, name = self.sources[i], names[i]
-        if not name:
-            return np.full(len(wanted), -1, np.int64)
-        held = _index(source.positions(name), wanted)
-        if i >= 2:  # a floor is worth what its own prefix shares
-            shared = common_prefix(self.sources[0].token_ids(names[0]), source.token_ids(name))
-            held[wanted >= shared] = -1
-        return held
 
     def _note_tokens(self, mine: Prompt, other: Prompt, length: int) -> None:
         """Note ids that differ inside the chosen tokens; a side that merely decodes further does not."""

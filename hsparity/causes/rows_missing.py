@@ -34,7 +34,7 @@ class RowsMissing:
 
         lost = [m for m in evidence.rows.mismatches if m.kind == "rows"]
         longer = [m for m in evidence.rows.mismatches if m.kind == "longer"]
-        if not lost and not longer:
+        if (not lost and not longer) or (lost and _named_elsewhere(evidence)):
             return None
         if not lost:
             words = f"{longer[0].text}; what both have is compared"
@@ -47,12 +47,32 @@ class RowsMissing:
         return Finding(
             code=self.code,
             name=self.name,
-            headline=f"{who} {'lacks' if len(sides) == 1 else 'lack'} {counted(count, 'row')} "
+            headline=f"{who} {'lacks' if len(sides) == 1 else 'lack'} {counted(count, 'row')}{_kind(evidence)} "
             f"in {counted(prompts, 'prompt')}",
+            tokens=count,
             evidence=tuple(m.text for m in [*lost, *longer][:6]),
             fix={"vllm": "enable_prefix_caching=False", "sglang": "disable_radix_cache=True"},
             structural=True,
         )
+
+
+def _kind(evidence: Evidence) -> str:
+    """Says so when every missing row is a decoded token's."""
+    for side in ("ref", "cand"):
+        for prompt in evidence.side(side).prompts:
+            if any(start < prompt.prefill for start, _ in prompt.missing):
+                return ""
+    return " of decoded tokens"
+
+
+def _named_elsewhere(evidence: Evidence) -> bool:
+    """Whether the rows are missing for a reason that has a name of its own."""
+    from hsparity.causes.row_fault import absent
+
+    if any(f.name not in ("rows-missing", "rows-stale") for f in evidence.row_faults):
+        return True
+    fault = absent(evidence)
+    return fault is not None and fault.name != "rows-missing"
 
 
 CAUSE = RowsMissing()

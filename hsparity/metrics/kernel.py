@@ -7,7 +7,7 @@ the massive part are each sums of squares: neither is ever the difference of two
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,18 +55,16 @@ class Kernel:
         self._wide = torch.zeros(sides + len(self.pairs), self.step, pieces * PIECE)
         self._norms = torch.empty(sides + len(self.pairs), 0, pieces)
 
-    def run(
-        self, blocks: Sequence[torch.Tensor], massive: torch.Tensor, norms: Mapping[int, Norm] | None = None
-    ) -> BlockSums:
+    def run(self, blocks: Sequence[torch.Tensor], massive: torch.Tensor) -> BlockSums:
         """Sums of `blocks` (one [n, H] per side, any float dtype); `massive` int64 [m] channels to keep
         apart."""
-        n, norms = blocks[0].shape[0], norms or {}
+        n = blocks[0].shape[0]
         if self._norms.shape[1] < n:
             self._norms = torch.empty(self._norms.shape[0], n, self._norms.shape[2])
         narrow = torch.empty(self.sides, n, len(massive))
         top = torch.empty(2, n)
         for a in range(0, n, self.step):
-            self._piece(blocks, a, min(a + self.step, n), massive, norms=norms, narrow=narrow, top=top)
+            self._piece(blocks, a, min(a + self.step, n), massive, narrow=narrow, top=top)
         thin = [narrow[i] for i in range(self.sides)] + [narrow[j] - narrow[i] for i, j in self.pairs]
         rest = _squares(self._norms[:, :n])
         apart = _squares(torch.stack([torch.linalg.vector_norm(t, dim=1) for t in thin]).unsqueeze(2))
@@ -74,7 +72,7 @@ class Kernel:
         if len(massive):
             largest = torch.maximum(largest, thin[self.sides + self.pairs.index((0, 1))].abs().amax(1))
         figures = (rest, apart, largest.double().numpy())
-        self._mend(blocks, massive, norms, figures)
+        self._mend(blocks, massive, figures)
         sums = BlockSums(
             {i: (rest[i], apart[i]) for i in range(self.sides)},
             {p: (rest[self.sides + k], apart[self.sides + k]) for k, p in enumerate(self.pairs)},
@@ -82,8 +80,7 @@ class Kernel:
             np.zeros(n, bool),
             np.zeros((2, n), np.int64),
         )
-        if not norms:
-            self._compare_bits(blocks, sums)
+        self._compare_bits(blocks, sums)
         self._count_nonfinite(blocks, sums)
         return sums
 
@@ -94,7 +91,6 @@ class Kernel:
         stop: int,
         massive: torch.Tensor,
         *,
-        norms: Mapping[int, Norm],
         narrow: torch.Tensor,
         top: torch.Tensor,
     ) -> None:
@@ -106,8 +102,6 @@ class Kernel:
         for i, block in enumerate(blocks):
             target = wide[i, :, : self.width]
             target.copy_(block[start:stop])
-            if i in norms:
-                apply_norm(target, norms[i])
         narrow[:, start:stop] = sides.index_select(2, massive)
         sides.index_fill_(2, massive, 0.0)
         for k, (i, j) in enumerate(self.pairs, self.sides):
@@ -123,7 +117,6 @@ class Kernel:
         self,
         blocks: Sequence[torch.Tensor],
         massive: torch.Tensor,
-        norms: Mapping[int, Norm],
         out: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
     ) -> None:
         """Recompute in float64 the rows whose squares left the range of float32, and those of very unequal
@@ -141,8 +134,6 @@ class Kernel:
             return
         index = torch.from_numpy(rows)
         exact = [b[index].double() for b in blocks]
-        for i, norm in norms.items():
-            apply_norm(exact[i], norm)
         inside = torch.zeros(self.width, dtype=torch.bool)
         inside[massive] = True
         for k in range(self.sides + len(self.pairs)):

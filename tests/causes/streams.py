@@ -30,6 +30,20 @@ EPS = 1e-6
 States = dict[str, np.ndarray]  # site key -> float64 [T, H]
 
 
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What a capture says of its model."""
+
+    layers: int
+    width: int
+    norm: np.ndarray  # float32 [H]
+    eps: float = EPS
+    plus_one: bool = False
+    name: str = "toy"
+    architecture: str = "ToyForCausalLM"
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Toy:
     """The model: fixed random weights."""
@@ -44,6 +58,9 @@ class Toy:
         embedding = rng.standard_normal((VOCABULARY, self.width))
         layers = rng.standard_normal((self.layers, self.width, self.width)) / np.sqrt(self.width)
         return embedding, layers, 1.0 + 0.3 * rng.standard_normal(self.width)
+
+    def model(self) -> Model:
+        return Model(self.layers, self.width, self.weights()[2].astype(np.float32))
 
     @cache  # noqa: B019
     def run(self, ids: tuple[int, ...], engine: int | None = None, flips: float = 0.0) -> States:
@@ -103,6 +120,12 @@ class Capture:
     prefill: Mapping[str, int] = field(default_factory=dict)
     toy: Toy = TOY
     split: bool = False  # one shard per half of the sites
+    real: Model | None = None  # another model than the toy
+    generated: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    @property
+    def model(self) -> Model:
+        return self.real or self.toy.model()
 
     def write(self, folder: Path) -> Path:
         (folder / "shards").mkdir(parents=True)
@@ -127,17 +150,19 @@ class Capture:
                 )
             missing = tuple((p, p + 1) for p in range(len(ids)) if p not in set(held))
             prefill = self.prefill.get(name, len(ids))
-            listed.append(Prompt(name, len(ids), prefill, len(held), missing, token_ids_sha256(ids)))
+            digest, generated = token_ids_sha256(ids), tuple(self.generated.get(name, ()))
+            listed.append(Prompt(name, len(ids), prefill, len(held), missing, digest, generated))
+        model = self.model
         manifest = CaptureManifest(
             schema=SCHEMA,
             engine=self.engine,
             engine_version=self.version,
-            model="toy",
+            model=model.name,
             revision="",
-            architecture="ToyForCausalLM",
+            architecture=model.architecture,
             weights_sha256=self.weights_sha256,
-            num_layers=self.toy.layers,
-            hidden_size=self.toy.width,
+            num_layers=model.layers,
+            hidden_size=model.width,
             dtype=str(self.dtype).removeprefix("torch."),
             settings={"mode": "eager", "tp": 1, **self.settings},
             environment={},
@@ -147,6 +172,7 @@ class Capture:
             spec_sha256="",
             status="complete",
             norm=self._norm(folder) if self.norm else None,
+            model_config=dict(model.config),
         )
         (folder / "manifest.json").write_text(manifest.to_json())
         return folder
@@ -175,8 +201,9 @@ class Capture:
 
     def _norm(self, folder: Path) -> NormInfo:
         path = folder / "norm.safetensors"
-        save_file({"norm": torch.from_numpy(self.toy.weights()[2]).float()}, path)
-        return NormInfo(path.name, EPS, False, hashlib.sha256(path.read_bytes()).hexdigest())
+        model = self.model
+        save_file({"norm": torch.from_numpy(model.norm.copy())}, path)
+        return NormInfo(path.name, model.eps, model.plus_one, hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 def capture(

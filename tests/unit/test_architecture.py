@@ -40,6 +40,15 @@ MAY_IMPORT: dict[str, set[str]] = {
         "torch",
     },
     "hsparity.metrics": {"numpy", "torch"},
+    "hsparity.selfcheck": {
+        "hsparity.capture",
+        "hsparity.errors",
+        "hsparity.models",
+        "hsprobe",
+        "hsprobe.schema",
+        "numpy",
+        "torch",
+    },
     # The texts of `hsparity explain` come from here, and it works with torch blocked.
     "hsparity.causes": {"hsparity.model", "numpy"},
     "hsparity.explain": {"hsparity.causes", "hsparity.errors", "hsparity.registry"},

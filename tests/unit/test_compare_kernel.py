@@ -9,6 +9,7 @@ import torch
 from hsparity import registry
 from hsparity.metrics.base import LARGEST, Sums
 from hsparity.metrics.kernel import BlockSums, Kernel, Norm
+from hsparity.solve.forms import Form
 from hsparity.table import TokenTable
 
 NOTHING = torch.zeros(0, dtype=torch.int64)
@@ -112,11 +113,13 @@ def test_equal_in_value_is_not_equal_in_every_bit() -> None:
     assert sums_of(x, y.bfloat16()).equal.tolist() == [False, False]
 
 
-def test_the_final_norm_can_be_applied_first() -> None:
+def test_a_normed_form_is_the_normed_state() -> None:
     rng = torch.Generator().manual_seed(0)
     x, scale = torch.randn(40, 256, generator=rng), torch.rand(256, generator=rng) + 0.5
     normed = x * (x.square().mean(1, keepdim=True) + 1e-6).rsqrt() * scale
-    sums = Kernel(256, 2, [(0, 1)]).run([x, normed], NOTHING, {0: Norm(scale, 1e-6)})
+    made = Form((("boundary.008", 1.0),), (Norm(scale, 1e-6),)).make({"boundary.008": x}.get)
+    assert made is not None
+    sums = Kernel(256, 2, [(0, 1)]).run([made, normed], NOTHING)
     assert float(sums.diffs[0, 1][0].max()) < 1e-9
 
 

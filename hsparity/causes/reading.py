@@ -1,0 +1,105 @@
+"""The finding that a group of slot readings makes: the one way in which every slot cause words its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from hsparity.causes.base import counted
+
+if TYPE_CHECKING:
+    from hsparity.causes.base import Cause
+    from hsparity.evidence import Evidence
+    from hsparity.model import Finding
+    from hsparity.solve.readings import Reading
+
+SHOWN = 4
+WHOSE = {"ref": "the reference's", "cand": "the candidate's"}
+
+Group = Mapping[int, "Reading"]
+
+
+def whose(evidence: Evidence, group: Group) -> str:
+    """The side whose slots these are, as a genitive."""
+    k, reading = next(iter(group.items()))
+    slot_is_ref = evidence.slots.pairs[k].cand != reading.slot.key
+    return WHOSE["ref" if slot_is_ref != reading.reverse else "cand"]
+
+
+def names(group: Group) -> str:
+    """The slots, cut after four."""
+    keys = [r.slot.key for r in group.values()]
+    return ", ".join(keys[:SHOWN]) + (f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else "")
+
+
+def from_readings(
+    evidence: Evidence,
+    cause: Cause,
+    group: Group,
+    headline: str,
+    fix: Mapping[str, str],
+    more: tuple[str, ...] = (),
+) -> Finding:
+    """The finding of these readings: measured evidence, the rival, and the share that undoing them removes."""
+    from hsparity.model import Finding
+
+    proved = all(r.proved for r in group.values())
+    share = explained(evidence, cause.code, group)
+    lines = [line(r) for r in list(group.values())[:SHOWN]]
+    closest = min(group.values(), key=lambda r: r.margin)
+    return Finding(
+        code=cause.code,
+        name=cause.name,
+        headline=headline if proved else f"{headline} (not proved)",
+        explained=share,
+        slots=tuple(r.slot.key for r in group.values()),
+        evidence=(*lines, *dict.fromkeys(r.note for r in group.values() if r.note), *more),
+        fix=dict(fix),
+        rival=f"{closest.rival}, {10**closest.margin:.2g}× farther"
+        if closest.rival and proved
+        else closest.rival,
+        confirm=confirm(evidence, group),
+        structural=proved,
+        tokens=evidence.rows.tokens,
+    )
+
+
+def line(reading: Reading) -> str:
+    """One slot's measured evidence."""
+    words = (
+        f"{reading.slot.key}: {reading.words} at {reading.error:.2g}, the floor allows {reading.close:.2g}"
+    )
+    if reading.rival:
+        words += f"; next best {reading.rival} at {reading.rival_error:.2g}"
+        if reading.wins:
+            words += f", farther on {100 * reading.wins:.0f} % of tokens"
+    return words
+
+
+def explained(evidence: Evidence, code: str, group: Group) -> float | None:
+    """Share of the whole excess that goes away when these slots are compared as what they are."""
+    slots = evidence.slots
+    replaced = [slots.solution.pairs[k] if k in group else pair for k, pair in enumerate(slots.pairs)]
+    share = slots.explain(code, replaced)
+    if share is None or slots is evidence:
+        evidence.shares[code] = share
+        return share
+    rows = evidence.rows_share() or 0.0
+    evidence.shares[code] = share * (1.0 - rows)
+    return evidence.shares[code]
+
+
+def confirm(evidence: Evidence, group: Group) -> tuple[str, ...]:
+    """The command that repeats the test on these slots alone."""
+    numbers = sorted({r.slot.claimed for r in group.values() if r.slot.claimed is not None})
+    if not numbers:
+        return ()
+    listed = ",".join(map(str, numbers[:16]))
+    return (f"hsparity compare {evidence.ref.path} {evidence.cand.path} --boundaries {listed} -v",)
+
+
+def plural(group: Group, one: str, many: str) -> str:
+    return one if len(group) == 1 else many
+
+
+__all__ = ["confirm", "counted", "explained", "from_readings", "line", "names", "plural", "whose"]

@@ -1,0 +1,252 @@
+"""The final norm and the lm_head of a checkpoint: found in its index, read by pread, block by block. No download."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hsparity import models
+from hsparity.capture.checkpoint import config_file
+from hsparity.capture.shards import Span, Tensor, as_torch, read_header, read_into
+from hsparity.errors import HsparityError
+from hsprobe.schema import CaptureManifest
+from hsprobe.stack import rms_norm
+
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+PREFIXES = ("model.", "", "language_model.model.", "model.language_model.", "language_model.", "model.model.")
+HEADS = ("lm_head", "language_model.lm_head", "model.lm_head", "output", "head")
+NORMS = ("norm", "final_layernorm", "ln_f")
+EMBEDDINGS = ("embed_tokens", "wte", "tok_embeddings")
+EPS_KEYS = ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_epsilon", "norm_eps", "eps")
+FLOATS = ("BF16", "F16", "F32")
+# Config keys by which models change their logits, and how the key's value acts on them.
+MULTIPLY, DIVIDE = ("logit_scale", "lm_head_multiplier", "output_multiplier_scale"), ("logits_scaling",)
+CAPS = ("final_logit_softcapping", "final_logit_softcap", "logits_soft_cap")
+PLUS_ONE = (
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "gemma3_text",
+    "qwen3_next",
+)  # model types whose norm scales by 1 + w
+NORM_TOLERANCE = 2.0**-7  # relative: an engine may hold the norm's weight in bf16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Head:
+    """What turns a last state [n, H] into logits [n, V]: cap(scale x (norm(state) @ weight.T + bias))."""
+
+    folder: Path
+    name: str  # of the weight's tensor
+    weight: Span
+    norm_h: torch.Tensor  # float32 [H], as it is stored
+    eps: float
+    plus_one: bool
+    bias_v: torch.Tensor | None = None
+    scale: float = 1.0
+    cap: float = 0.0
+
+    def norm(self, states_nh: torch.Tensor, plus_one: bool | None = None) -> torch.Tensor:
+        """The final RMSNorm in float32; `plus_one` other than the model's own gives the other form."""
+        return rms_norm(states_nh, self.norm_h, self.eps, self.plus_one if plus_one is None else plus_one)
+
+    @property
+    def gain_h(self) -> torch.Tensor:
+        """What the norm multiplies each channel by."""
+        return self.norm_h + 1.0 if self.plus_one else self.norm_h
+
+    def blocks(self, rows: int) -> Iterator[tuple[int, torch.Tensor]]:
+        """(first token id, weight float32 [n <= rows, H]) over the vocabulary."""
+        buffer = torch.empty(rows * self.weight.row_bytes, dtype=torch.uint8)
+        for start in range(0, self.weight.rows, rows):
+            count = min(rows, self.weight.rows - start)
+            part = buffer[: count * self.weight.row_bytes]
+            read_into(self.weight, [(start, start + count, 0)], part.numpy().data)
+            yield start, as_torch(part, self.weight.dtype, self.weight.width).float()
+
+    def shape(self, logits: torch.Tensor, start: int) -> torch.Tensor:
+        """Bias, scale and soft cap of logits whose last axis begins at token `start`."""
+        if self.bias_v is not None:
+            logits = logits + self.bias_v[start : start + logits.shape[-1]]
+        if self.scale != 1.0:
+            logits = logits * self.scale
+        return self.cap * torch.tanh(logits / self.cap) if self.cap else logits
+
+
+def find_checkpoint(manifest: CaptureManifest, model: str = "") -> Path:
+    """The folder of a capture's checkpoint: `model` where given, else what the manifest names.
+
+    A folder, a bundled model, or a hub model in the hub's cache; a bundled model is built where `model` names
+    it. Raises E107 with the places that were looked at.
+    """
+    wanted = model or manifest.model
+    if model:
+        wanted = models.resolve(model)
+    folder = Path(wanted).expanduser()
+    if folder.is_dir():
+        return folder
+    # A capture from another machine names that machine's folder of a bundled model, digest included.
+    bundled = models.cache_folder() / folder.name
+    if not model and folder.is_absolute() and bundled.is_dir():
+        return bundled
+    if not folder.is_absolute() and (config := config_file(wanted, manifest.revision)) is not None:
+        return config.parent
+    looked = f"the folder {folder}" if folder.is_absolute() else f"the folder {folder} and the hub's cache"
+    raise HsparityError(
+        "E107",
+        f"the checkpoint {wanted} is not on this machine",
+        (f"looked at {looked}",),
+        "name the folder that holds its safetensors files: --model PATH",
+    )
+
+
+def open_head(folder: Path, manifest: CaptureManifest, norm: tuple[Any, float, bool] | None) -> Head:
+    """The head of a checkpoint. `norm` is the capture's own record of the final norm (`Source.norm`).
+
+    Raises E206 for a checkpoint without the tensors or with ones that cannot be read (a quantised head, a final
+    norm with a bias), E208 for one of another model, E107 without config.json or safetensors files.
+    """
+    config = _config(folder)
+    files = _tensor_files(folder)
+    norm_name = _first(files, (f"{p}{n}.weight" for p in PREFIXES for n in NORMS))
+    names = [f"{h}.weight" for h in HEADS]
+    embeddings = [f"{p}{e}.weight" for p in PREFIXES for e in EMBEDDINGS]
+    tied = config.get("tie_word_embeddings")
+    name = _first(files, [*embeddings, *names] if tied else names if tied is False else [*names, *embeddings])
+    if not name or not norm_name:
+        lacks = "lm_head" if not name else "final norm"
+        notes = (
+            f"it holds {len(files)} tensors, none called {names[0] if not name else 'model.norm.weight'}",
+        )
+        raise HsparityError(
+            "E206", f"{folder} has no {lacks} that can be read", notes, "--model PATH names another"
+        )
+    if norm_name.replace(".weight", ".bias") in files:
+        raise HsparityError("E206", f"{norm_name} comes with a bias: this model's final norm is no RMSNorm")
+    weight, hidden = _matrix(files, name, config), manifest.hidden_size
+    stored_h = _vector(files, norm_name)
+    plus_one = norm[2] if norm else str(config.get("model_type", "")) in PLUS_ONE
+    if weight.width != hidden or len(stored_h) != hidden:
+        widths = (f"capture     hidden size {hidden}", f"checkpoint  {weight.width} ({name})")
+        raise HsparityError("E208", f"{folder} is another model than the capture's", widths, "--model PATH")
+    if norm:
+        _same_norm(folder, stored_h, torch.from_numpy(norm[0]))
+    bias = name.replace(".weight", ".bias")
+    eps = next((float(config[k]) for k in EPS_KEYS if isinstance(config.get(k), (int, float))), None)
+    return Head(
+        folder=folder,
+        name=name,
+        weight=weight,
+        norm_h=stored_h,
+        eps=eps if eps is not None else norm[1] if norm else 1e-6,
+        plus_one=plus_one,
+        bias_v=_vector(files, bias) if bias in files else None,
+        scale=_scale(config, hidden),
+        cap=next((float(config[k]) for k in CAPS if config.get(k)), 0.0),
+    )
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """config.json, the text model's part over the outer one."""
+    try:
+        raw = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError) as error:
+        notes = (str(error),)
+        raise HsparityError(
+            "E107", f"{folder} holds no readable config.json", notes, "--model PATH"
+        ) from None
+    inner: dict[str, Any] = next(
+        (raw[k] for k in ("text_config", "llm_config") if isinstance(raw.get(k), dict)), {}
+    )
+    return {**raw, **{k: v for k, v in inner.items() if v is not None}}
+
+
+def _tensor_files(folder: Path) -> dict[str, Path]:
+    """Tensor name -> file, from the index or from the files' headers."""
+    if (folder / INDEX).is_file():
+        try:
+            listed: Mapping[str, str] = json.loads((folder / INDEX).read_text())["weight_map"]
+            return {name: folder / os.path.basename(file) for name, file in listed.items()}
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+            raise HsparityError(
+                "E206", f"{folder / INDEX} cannot be read", (str(error),), "--model PATH"
+            ) from None
+    files = [folder / SINGLE] if (folder / SINGLE).is_file() else sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise HsparityError(
+            "E107", f"{folder} holds no safetensors files", help="name a folder that does: --model PATH"
+        )
+    return {name: file for file in files for name in read_header(file)}
+
+
+def _first(files: Mapping[str, Path], names: Any) -> str:
+    return next((name for name in names if name in files), "")
+
+
+def _tensor(files: Mapping[str, Path], name: str) -> Tensor:
+    tensor = read_header(files[name]).get(name)
+    if tensor is None:
+        raise HsparityError(
+            "E206", f"{files[name]} has no {name}, which the index promises", help="--model PATH"
+        )
+    if tensor.dtype not in FLOATS:
+        raise HsparityError(
+            "E206",
+            f"{name} is stored as {tensor.dtype}: a quantised head cannot be read here",
+            (f"readable are {', '.join(FLOATS)}",),
+            "name an unquantised checkpoint of the same model: --model PATH",
+        )
+    return tensor
+
+
+def _matrix(files: Mapping[str, Path], name: str, config: Mapping[str, Any]) -> Span:
+    tensor = _tensor(files, name)
+    if len(tensor.shape) != 2:
+        raise HsparityError("E206", f"{name} is {list(tensor.shape)}, not [vocabulary, hidden size]")
+    rows, width = tensor.shape
+    # Some tables are padded to a round number of rows; engines read as many as the config says.
+    vocabulary = config.get("vocab_size")
+    used = min(rows, vocabulary) if isinstance(vocabulary, int) and vocabulary > 0 else rows
+    item = {"BF16": 2, "F16": 2, "F32": 4}[tensor.dtype]
+    return Span(files[name], tensor.offset, used, width, tensor.dtype, width * item)
+
+
+def _vector(files: Mapping[str, Path], name: str) -> torch.Tensor:
+    tensor = _tensor(files, name)
+    width = tensor.shape[0] if tensor.shape else 1
+    span = Span(files[name], tensor.offset, 1, width, tensor.dtype, 0)
+    buffer = torch.empty(span.row_bytes, dtype=torch.uint8)
+    read_into(span, [(0, 1, 0)], buffer.numpy().data)
+    return as_torch(buffer, tensor.dtype, width)[0].float()
+
+
+def _same_norm(folder: Path, stored_h: torch.Tensor, captured_h: torch.Tensor) -> None:
+    off_h = (stored_h - captured_h).abs() > NORM_TOLERANCE * stored_h.abs().clamp_min(1e-3)
+    if len(captured_h) != len(stored_h) or bool(off_h.any()):
+        raise HsparityError(
+            "E208",
+            f"{folder} is another model than the capture's: their final norms differ",
+            (f"{int(off_h.sum())} of {len(stored_h)} channels of the norm's weight differ",),
+            "name the checkpoint that the engine ran: --model PATH",
+        )
+
+
+def _scale(config: Mapping[str, Any], hidden: int) -> float:
+    def value(key: str) -> float:
+        found = config.get(key)
+        return float(found) if isinstance(found, (int, float)) and found else 1.0
+
+    scale = 1.0
+    for key in MULTIPLY:
+        scale *= value(key)
+    for key in DIVIDE:
+        scale /= value(key)
+    if config.get("dim_model_base"):  # MiniCPM divides the state by hidden size / dim_model_base
+        scale *= value("dim_model_base") / hidden
+    return scale

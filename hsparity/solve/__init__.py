@@ -1,0 +1,1 @@
+"""What each slot, row and value of a candidate really is: the structural solver."""

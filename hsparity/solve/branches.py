@@ -1,0 +1,211 @@
+"""Slots made of the right parts in the wrong amounts: a branch counted twice or by one rank only, the next
+layer's attention added in place, a state taken between attention and MLP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hsparity.solve.dictionary import Bench, Entry
+from hsparity.solve.forms import Form, site
+from hsprobe.schema import Site
+
+TIMES = (2, 3, 4, 8, 16)
+SNAP = 0.05  # a fitted coefficient is a round number when it is that near, relative
+ALIGNED = 0.3  # cosine of what is left with the next update: chance gives 1 / sqrt(H)
+CLEARER = 3.0  # times the cosine with any other update
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """What the ruler holds of layer `layer`, between boundary `layer` and the next."""
+
+    layer: int
+    below: str
+    above: str
+    attn: Form | None
+    mlp: Form | None
+
+    @property
+    def update(self) -> Form:
+        return Form(((self.above, 1.0), (self.below, -1.0)))
+
+
+def branches(held: Mapping[int, str], sites: Sequence[str]) -> dict[int, Branches]:
+    """Per layer whose both boundaries the ruler holds; one captured branch gives the other."""
+    found = {}
+    for k, below in held.items():
+        above = held.get(k + 1)
+        if not above:
+            continue
+        attn, mlp = Site("attn_out", k).key, Site("mlp_out", k).key
+        rest = ((above, 1.0), (below, -1.0))
+        left = site(attn) if attn in sites else Form((*rest, (mlp, -1.0))) if mlp in sites else None
+        right = site(mlp) if mlp in sites else Form((*rest, (attn, -1.0))) if attn in sites else None
+        found[k] = Branches(k, below, above, left, right)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Coefficients of the parts that are added to a layer's input to make a slot, constant over tokens."""
+
+    attn: float
+    mlp: float
+    left: float  # median |what no coefficient explains| / |boundary|
+
+
+def fit(bench: Bench, ruler: int, side: int, slot: Form, layer: Branches) -> Fit | None:
+    """Least squares of slot - boundary over the layer's branches, every token with the weight of its update."""
+    pair = layer.attn is not None and layer.mlp is not None
+    parts = [layer.attn, layer.mlp] if pair else [layer.update]
+    forms = [site(layer.below), site(layer.above), *[p for p in parts if p]]
+    normal, target = np.zeros((len(parts), len(parts))), np.zeros(len(parts))
+    rows: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+    for task in range(len(bench.tokens)):
+        left, right = bench.rows(ruler, task, forms), bench.rows(side, task, [slot])
+        if left is None or right is None or not (left.isfinite().all() and right.isfinite().all()):
+            continue
+        moved = right[:, 0] - left[:, 0]
+        weight = 1.0 / (left[:, 1] - left[:, 0]).square().sum(1).clamp_min(1e-30)
+        stack = left[:, 2:]
+        normal += torch.einsum("nph,nqh,n->pq", stack, stack, weight).double().numpy()
+        target += torch.einsum("nph,nh,n->p", stack, moved, weight).double().numpy()
+        rows.append((stack, moved, left[:, 1]))
+    if not rows or np.linalg.cond(normal) > 1e8:
+        return None
+    found = np.linalg.solve(normal, target)
+    weights = torch.from_numpy(found).float()
+    left_over = [
+        (
+            torch.linalg.vector_norm(moved - torch.einsum("nph,p->nh", stack, weights), dim=1)
+            / torch.linalg.vector_norm(above, dim=1)
+        ).numpy()
+        for stack, moved, above in rows
+    ]
+    attn, mlp = (found[0], found[1]) if pair else (found[0], found[0])
+    return Fit(float(attn), float(mlp), float(np.median(np.concatenate(left_over))))
+
+
+def round_number(value: float, scale: float | None = None) -> float | None:
+    """The amount a coefficient stands for: 0, 1, n, 1/n, or the routed scaling factor; None when it is none
+    of them."""
+    known = [1.0, *map(float, TIMES), *[1.0 / n for n in TIMES], *([scale, 1.0 / scale] if scale else [])]
+    if abs(value) < SNAP:
+        return 0.0
+    near = min(known, key=lambda n: abs(value / n - 1.0))
+    return near if abs(value / near - 1.0) < SNAP else None
+
+
+def amounts(layer: Branches, found: Fit, scale: float | None) -> Entry | None:
+    """The entry that the fitted amounts name; None when they are ordinary or no round numbers."""
+    attn, mlp = round_number(found.attn), round_number(found.mlp, scale)
+    if attn is None or mlp is None or (attn, mlp) == (1.0, 1.0) or (attn, mlp) == (0.0, 0.0):
+        return None
+    number = layer.layer + 1
+    most = max(attn, mlp)
+    if layer.attn is None or layer.mlp is None:
+        parts = {layer.above: attn, layer.below: 1.0 - attn}
+        what = "its update"
+    else:
+        parts = {layer.below: 1.0}
+        for form, amount in ((layer.attn, attn), (layer.mlp, mlp)):
+            for key, coefficient in form.parts:
+                parts[key] = parts.get(key, 0.0) + amount * coefficient
+        what = "its branches" if attn == mlp else "its attention output" if attn != 1.0 else "its MLP output"
+    amount = mlp if mlp != 1.0 else attn
+    if scale and mlp in (scale, 1.0 / scale) and attn == 1.0 and mlp not in (*map(float, TIMES),):
+        kind = "gain"
+    elif most > 1.0:
+        kind = "double-reduce"
+    elif 0.0 < min(attn, mlp) < 1.0:
+        kind = "partial-sum"
+    else:
+        return None
+    words = f"boundary {number} with {what} counted {amount:.4g} times"
+    return Entry(kind, number, Form(tuple(parts.items())), words, scalable=False)
+
+
+def share_of_rank(found: Fit, layer: Branches) -> bool:
+    """Whether the amounts look like one rank's share: the attention whole, a part of the MLP, and the rest
+    of the slot's difference pointing nowhere in particular."""
+    if layer.attn is None or layer.mlp is None:
+        return False
+    return abs(found.attn - 1.0) < SNAP and 0.1 < found.mlp < 0.9 and found.left > 0.01
+
+
+def summed(
+    bench: Bench, ruler: int, side: int, slots: Sequence[str], layer: Branches
+) -> tuple[float, Form] | None:
+    """The error of the sum of several slots, each the layer's middle plus one rank's share, against the
+    boundary above; and the form that sums them."""
+    if layer.attn is None or len(slots) < 2:
+        return None
+    middle = Form(((layer.below, 1.0), *layer.attn.parts))
+    count = len(slots)
+    errors = []
+    for task in range(len(bench.tokens)):
+        left = bench.rows(ruler, task, [middle, site(layer.above)])
+        right = bench.rows(side, task, [site(key) for key in slots])
+        if left is None or right is None:
+            continue
+        whole = right.sum(1) - (count - 1) * left[:, 0]
+        apart = torch.linalg.vector_norm(whole - left[:, 1], dim=1) / torch.linalg.vector_norm(
+            left[:, 1], dim=1
+        )
+        errors.append(apart.numpy())
+    if not errors:
+        return None
+    return float(np.median(np.concatenate(errors))), Form(tuple((key, 1.0) for key in slots))
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """How what is left of a slot after boundary `number` lies along the layers' updates."""
+
+    number: int
+    amount: float  # median <rest, next update> / |next update|^2
+    cosine: float  # median with the next update
+    other: float  # largest median with any other update
+
+
+def between(
+    bench: Bench, ruler: int, side: int, slot: Form, held: Mapping[int, str], number: int
+) -> Between | None:
+    """Where the slot's difference from a boundary points: along the update of the next layer, or nowhere."""
+    layers = [k for k in held if k + 1 in held]
+    if number not in layers:
+        return None
+    keys = [held[number], *dict.fromkeys(key for k in layers for key in (held[k], held[k + 1]))]
+    places = {key: i for i, key in enumerate(keys[1:], 1)}
+    cosines: list[Vector] = []
+    shares: list[Vector] = []
+    for task in range(len(bench.tokens)):
+        left, right = bench.rows(ruler, task, [site(key) for key in keys]), bench.rows(side, task, [slot])
+        if left is None or right is None:
+            continue
+        rest = right[:, 0] - left[:, 0]
+        updates = torch.stack([left[:, places[held[k + 1]]] - left[:, places[held[k]]] for k in layers], 1)
+        dot = torch.einsum("nkh,nh->nk", updates, rest)
+        size = torch.linalg.vector_norm(updates, dim=2)
+        cosines.append((dot / (size * torch.linalg.vector_norm(rest, dim=1, keepdim=True))).double().numpy())
+        shares.append((dot / size.square()).double().numpy())
+    if not cosines:
+        return None
+    with np.errstate(invalid="ignore"):
+        cosine = np.nanmedian(np.concatenate(cosines), axis=0)
+        share = np.nanmedian(np.concatenate(shares), axis=0)
+    at = layers.index(number)
+    other = float(np.max(np.abs(np.delete(cosine, at)), initial=0.0))
+    return Between(number, float(share[at]), float(cosine[at]), other)
+
+
+def lies_between(found: Between) -> bool:
+    """Whether the slot plainly holds a part of the next update and of no other."""
+    return 0.05 < found.amount < 0.95 and found.cosine >= ALIGNED and found.cosine >= CLEARER * found.other

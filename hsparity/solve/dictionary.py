@@ -1,0 +1,206 @@
+"""Everything a slot could be: each boundary of the ruler raw, normed, normed twice, with its branches alone or
+missing; and the measured error of every slot against every entry.
+
+Products of matrices make the shortlist; the errors that are reported are summed from differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hsparity.align.tokens import PromptRows
+from hsparity.capture.source import Source
+from hsparity.metrics.kernel import Norm
+from hsparity.pairing import boundaries_of
+from hsparity.solve.forms import Form, normed, site
+from hsparity.stream import pool_map
+from hsprobe.schema import Site
+
+SINK = 10.0
+
+Tokens = Sequence[tuple[PromptRows, NDArray[np.int64]]]
+Table = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """One hypothesis. `kind` is the name of the finding it would be; "" is the boundary as it stands."""
+
+    kind: str
+    number: int
+    form: Form
+    words: str
+    scalable: bool = True  # whether a constant gain on it is another hypothesis (a normed state has its own)
+
+
+def entries(source: Source, norm: Norm | None, plus_one: bool) -> list[Entry]:
+    """The dictionary that the ruler's boundaries, branches and final norm allow."""
+    held, last = boundaries_of(source), source.manifest.num_layers
+    sites = set(source.sites())
+    found = [Entry("", k, site(key), f"boundary {k}") for k, key in held.items()]
+    if norm:
+        other = Norm(norm.scale + (-1.0 if plus_one else 1.0), norm.eps)
+        odd = "scales by w" if plus_one else "scales by 1 + w"
+        for k, key in held.items():
+            name = f"boundary {k}"
+            forms = (
+                ("final-norm-applied", normed(key, norm), f"{name} after the final norm"),
+                ("final-norm-twice", normed(key, norm, norm), f"{name} after the final norm, twice"),
+                ("final-norm-applied", normed(key, other), f"{name} after a final norm that {odd}"),
+            )
+            found += [Entry(kind, k, form, words, False) for kind, form, words in forms]
+    if "final_norm" in sites and last not in held:
+        found.append(Entry("final-norm-applied", last, site("final_norm"), "the final norm's output", False))
+        if norm:
+            twice = normed("final_norm", norm)
+            found.append(
+                Entry("final-norm-twice", last, twice, "the final norm's output, normed again", False)
+            )
+    for k, key in held.items():
+        below = held.get(k - 1)
+        if below:
+            form = Form(((key, 1.0), (below, -1.0)))
+            found.append(Entry("residual-missing", k, form, f"the update of layer {k - 1} alone"))
+        found += _branches(k, key, sites)
+    return found
+
+
+def _branches(k: int, key: str, sites: set[str]) -> list[Entry]:
+    found = []
+    attn, mlp = Site("attn_out", k).key, Site("mlp_out", k).key
+    above = Site("boundary", k + 1).key
+    if mlp in sites:
+        found.append(Entry("residual-missing", k + 1, site(mlp), f"the MLP output of layer {k} alone"))
+    if attn in sites:
+        found.append(Entry("branch-only", k + 1, site(attn), f"the attention output of layer {k} alone"))
+    words = f"boundary {k} plus the attention output of layer {k}"
+    if attn in sites:
+        found.append(Entry("mid-layer", k + 1, Form(((key, 1.0), (attn, 1.0))), words))
+    elif mlp in sites and above in sites:
+        found.append(Entry("mid-layer", k + 1, Form(((above, 1.0), (mlp, -1.0))), words))
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """Figures of every token, entry and slot: <c, d>, |d|^2, |c|^2 with the search's channels masked."""
+
+    dot_nes: Table
+    entry_ne: Table
+    slot_ns: Table
+
+    @property
+    def tokens(self) -> int:
+        return len(self.slot_ns)
+
+    def gain_nes(self) -> Table:
+        """Per token the coefficient of the entry that fits the slot best."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gains: Table = self.dot_nes / self.entry_ne[:, :, None]
+        return gains
+
+    def errors_nes(self, gain_es: Table | float = 1.0) -> Table:
+        """|c / g - d| / |d| per token: exact to about 3e-4, enough to choose what is measured exactly."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            square = (
+                self.slot_ns[:, None, :] / gain_es**2 - 2 * self.dot_nes / gain_es + self.entry_ne[:, :, None]
+            )
+            errors: Table = np.sqrt(np.maximum(square, 0.0) / self.entry_ne[:, :, None])
+        return errors
+
+
+class Bench:
+    """Reads the sampled rows of the sides and forms tensors of them, a few rows at a time."""
+
+    def __init__(self, sources: Sequence[Source], tokens: Tokens, mask: NDArray[np.int64]) -> None:
+        self.sources, self.tokens = sources, tokens
+        self.mask = torch.from_numpy(mask)
+
+    def rows(self, which: int, task: int, forms: Sequence[Form], masked: bool = True) -> torch.Tensor | None:
+        """Float32 [n, forms, H] of one task's rows; None when the source lacks one of the rows, NaN where it
+        lacks a site."""
+        prompt, places = self.tokens[task]
+        rows = prompt.rows[which][places]
+        name = prompt.prompts[which]
+        if not name or (rows < 0).any():
+            return None
+        source = self.sources[which]
+        held: dict[str, torch.Tensor | None] = {}
+
+        def read(key: str) -> torch.Tensor | None:
+            if key not in held:
+                span = source.span(name, key)
+                held[key] = None if span is None else source.rows(name, key, rows).float()
+            return held[key]
+
+        out = torch.empty(len(rows), len(forms), source.manifest.hidden_size)
+        for i, form in enumerate(forms):
+            made = form.make(read, name, rows)
+            out[:, i] = torch.nan if made is None else made
+        return out.index_fill_(2, self.mask, 0.0) if masked else out
+
+    def whole(self, which: int, forms: Sequence[Form], masked: bool = True) -> torch.Tensor:
+        """Float32 [N, forms, H] of all sampled rows that the source holds."""
+        parts = [self.rows(which, t, forms, masked) for t in range(len(self.tokens))]
+        known = [p for p in parts if p is not None]
+        width = self.sources[which].manifest.hidden_size
+        return torch.cat(known) if known else torch.empty(0, len(forms), width)
+
+    def measure(self, ruler: int, dictionary: Sequence[Form], side: int, slots: Sequence[Form]) -> Measured:
+        """Every slot of `side` against every entry of the ruler."""
+        parts: list[tuple[Table, Table, Table] | None] = [None] * len(self.tokens)
+
+        def work(task: int) -> None:
+            left, right = self.rows(ruler, task, dictionary), self.rows(side, task, slots)
+            if left is None or right is None:
+                return
+            dot = torch.bmm(left, right.transpose(1, 2))
+            squares = (left.square().sum(2), right.square().sum(2))
+            parts[task] = (dot.numpy(), squares[0].numpy(), squares[1].numpy())
+
+        pool_map(work, range(len(self.tokens)))
+        known = [p for p in parts if p is not None]
+        if not known:
+            empty = np.zeros((0, len(dictionary), len(slots)), np.float32)
+            return Measured(empty, empty[:, :, 0] if len(slots) else empty.sum(2), empty[:, 0])
+        return Measured(*(np.concatenate([p[i] for p in known]) for i in range(3)))
+
+    def errors(self, ruler: int, entry: Form, side: int, slot: Form) -> NDArray[np.float64]:
+        """|c - d| / |d| per sampled token, summed from differences; NaN for sinks and where rows are
+        missing."""
+        found = []
+        for task in range(len(self.tokens)):
+            left, right = self.rows(ruler, task, [entry]), self.rows(side, task, [slot])
+            if left is None or right is None:
+                found.append(np.full((len(self.tokens[task][1]), 2), np.nan))
+                continue
+            size = torch.linalg.vector_norm(left[:, 0], dim=1)
+            apart = torch.linalg.vector_norm(right[:, 0] - left[:, 0], dim=1)
+            found.append(torch.stack((apart / size, size), 1).double().numpy())
+        values = np.concatenate(found) if found else np.zeros((0, 2))
+        errors, sizes = values[:, 0], values[:, 1]
+        if np.isfinite(sizes).any():
+            with np.errstate(invalid="ignore"):
+                errors[sizes > SINK * np.nanmedian(sizes)] = np.nan
+        errors[~np.isfinite(errors)] = np.nan
+        return errors
+
+
+def medians(values_nes: Table) -> Table:
+    """Median over tokens, ignoring what is not finite; NaN where nothing is."""
+    known = np.where(np.isfinite(values_nes), values_nes, np.nan)
+    with np.errstate(all="ignore"):
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            result: Table = np.nanmedian(known, axis=0)
+    return result
+
+
+Claims = Mapping[str, int]

@@ -1,0 +1,197 @@
+"""Whose state each row of the candidate is: nearest neighbours over the whole batch at one site.
+
+Two rows with the same token ids before and at their position are one state; the search is over distinct
+states, so prompts that share a prefix do not compete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hsparity.align.tokens import PromptRows
+from hsparity.capture.source import Source
+from hsparity.solve.forms import Form
+
+BLOCK_BYTES = 64 << 20
+SAMPLED = 96  # rows that choose the form and say whether the whole map is worth making
+MOST_ROWS = 16384  # of a map: its cost is their square
+CLOSER = 0.5  # a row belongs elsewhere when it is at most half as far from there
+UNDECIDED, RIGHT, ELSEWHERE = 0, 1, 2
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Library:
+    """The distinct states of the reference: where each was first seen, and which state every (prompt,
+    position) is."""
+
+    prompts: tuple[str, ...]  # the reference's prompts
+    prompt_s: Ints  # per state: prompt index, its row and its position
+    row_s: Ints
+    position_s: Ints
+    states: tuple[Ints, ...]  # per prompt [T]: the state at each position, -1 where no row is held
+
+    def state(self, prompt: int, positions: NDArray[np.int32]) -> Ints:
+        """The states at positions of a prompt."""
+        found: Ints = self.states[prompt][positions]
+        return found
+
+
+def library(ref: Source) -> Library:
+    """Distinct states by token ids, over every prompt of the reference, up to `MOST_ROWS`."""
+    known: dict[tuple[int, int], int] = {}  # (state before, token id) -> prefix number
+    seen: dict[int, int] = {}  # prefix number -> state
+    columns: list[tuple[int, int, int]] = []
+    states = []
+    names = [p.id for p in ref.prompts]
+    for index, name in enumerate(names):
+        ids, positions = ref.token_ids(name), ref.positions(name)
+        rows = np.full(len(ids), -1, np.int64)
+        rows[positions] = np.arange(len(positions))
+        here = np.full(len(ids), -1, np.int64)
+        before = -1
+        for at, token in enumerate(ids.tolist()):
+            before = known.setdefault((before, token), len(known))
+            if rows[at] < 0 or len(columns) >= MOST_ROWS:
+                here[at] = seen.get(before, -1)
+                continue
+            if before not in seen:
+                seen[before] = len(columns)
+                columns.append((index, int(rows[at]), at))
+            here[at] = seen[before]
+        states.append(here)
+    table = np.array(columns, np.int64).reshape(-1, 3)
+    return Library(tuple(names), table[:, 0], table[:, 1], table[:, 2], tuple(states))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnerMap:
+    """Per row of the candidate, in the order of the aligned rows: the state it was said to be, the nearest
+    one, and how far (sine of the angle) it is from both and from the next nearest."""
+
+    library: Library
+    site: str
+    words: str  # what was searched
+    prompt_m: Ints  # index into the aligned prompts
+    position_m: NDArray[np.int32]  # as claimed
+    claimed_m: Ints
+    nearest_m: Ints
+    claimed_error_m: NDArray[np.float32]
+    error_m: NDArray[np.float32]
+    rival_error_m: NDArray[np.float32]
+
+    @property
+    def verdict_m(self) -> NDArray[np.int8]:
+        """RIGHT, ELSEWHERE, or UNDECIDED where the nearest is not plainly nearest."""
+        plain = self.error_m <= CLOSER * self.rival_error_m
+        away = (self.nearest_m != self.claimed_m) & plain & (self.error_m <= CLOSER * self.claimed_error_m)
+        found = np.full(len(self.prompt_m), UNDECIDED, np.int8)
+        found[self.nearest_m == self.claimed_m] = RIGHT
+        found[away] = ELSEWHERE
+        return found
+
+    @property
+    def clarity(self) -> float:
+        """Median distance to the nearest state over that to the next: small where rows are told apart."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = self.error_m / self.rival_error_m
+        known = ratio[np.isfinite(ratio)]
+        return float(np.median(known)) if len(known) else 1.0
+
+
+class Finder:
+    """Makes owner maps of one candidate against one library."""
+
+    def __init__(self, ref: Source, cand: Source, prompts: Sequence[PromptRows], mask: Ints) -> None:
+        self.ref, self.cand, self.prompts = ref, cand, prompts
+        self.mask = torch.from_numpy(mask)
+        self.library = library(ref)
+        index = {name: i for i, name in enumerate(self.library.prompts)}
+        self.claims = [self.library.state(index[p.prompts[0]], p.positions) for p in prompts]
+
+    def find(self, site: str, slot: Form, entry: Form, words: str, sampled: bool = False) -> OwnerMap:
+        """The map of the rows of `slot` on the states of `entry`; of a sample of rows, or of all up to
+        `MOST_ROWS`."""
+        chosen = self._chosen(SAMPLED if sampled else MOST_ROWS)
+        rows = [(p, places) for p, places in enumerate(chosen) if len(places)]
+        parts = [self._cand(p, places, slot) for p, places in rows]
+        claimed = np.concatenate([self.claims[p][places] for p, places in rows])
+        cand_mh = torch.cat(parts) if parts else torch.empty(0, self.ref.manifest.hidden_size)
+        nearest = _Nearest(cand_mh, claimed)
+        for start, block in self._ref(entry):
+            nearest.add(start, block)
+        return OwnerMap(
+            library=self.library,
+            site=site,
+            words=words,
+            prompt_m=np.concatenate([np.full(len(places), p) for p, places in rows]),
+            position_m=np.concatenate([self.prompts[p].positions[places] for p, places in rows]),
+            claimed_m=claimed,
+            nearest_m=nearest.place[0],
+            claimed_error_m=nearest.claimed_error,
+            error_m=nearest.error[0],
+            rival_error_m=nearest.error[1],
+        )
+
+    def _chosen(self, limit: int) -> list[Ints]:
+        total = sum(len(p.positions) for p in self.prompts)
+        step = max(1, -(-total // limit))
+        return [np.arange((-p.start) % step, len(p.positions), step) for p in self.prompts]
+
+    def _cand(self, p: int, places: Ints, form: Form) -> torch.Tensor:
+        prompt = self.prompts[p]
+        return self._unit(self.cand, prompt.prompts[1], prompt.rows[1][places], form)
+
+    def _ref(self, form: Form) -> Iterator[tuple[int, torch.Tensor]]:
+        step = max(1, BLOCK_BYTES // (4 * self.ref.manifest.hidden_size))
+        for index in np.unique(self.library.prompt_s):
+            inside = np.flatnonzero(self.library.prompt_s == index)
+            for at in range(0, len(inside), step):
+                states = inside[at : at + step]
+                rows = self.library.row_s[states]
+                yield int(states[0]), self._unit(self.ref, self.library.prompts[index], rows, form)
+
+    def _unit(self, source: Source, prompt: str, rows: Ints, form: Form) -> torch.Tensor:
+        """Rows of a form, masked, of unit length; zero where they cannot be had."""
+
+        def read(key: str) -> torch.Tensor | None:
+            return None if source.span(prompt, key) is None else source.rows(prompt, key, rows)
+
+        made = form.make(read, prompt, rows)
+        if made is None:
+            return torch.zeros(len(rows), source.manifest.hidden_size)
+        made = made.float().nan_to_num_(0.0, 0.0, 0.0).index_fill_(1, self.mask, 0.0)
+        return torch.nn.functional.normalize(made, dim=1)
+
+
+class _Nearest:
+    """The two nearest states of every row, and the distance to the claimed one, block by block."""
+
+    def __init__(self, cand_mh: torch.Tensor, claimed_m: Ints) -> None:
+        count = len(cand_mh)
+        self.cand_mh, self.claimed_m = cand_mh, claimed_m
+        self.error = np.ones((2, count), np.float32)
+        self.place = np.full((2, count), -1, np.int64)
+        self.claimed_error = np.ones(count, np.float32)
+
+    def add(self, start: int, block_sh: torch.Tensor) -> None:
+        """Look at a block of states, the first of which has the number `start`."""
+        cosine = self.cand_mh @ block_sh.T
+        sine = (1.0 - cosine.square().clamp_(max=1.0)).sqrt_()
+        sine[cosine <= 0] = 1.0
+        count = min(2, sine.shape[1])
+        best = sine.topk(count, dim=1, largest=False)
+        inside = (self.claimed_m >= start) & (self.claimed_m < start + len(block_sh))
+        rows = np.flatnonzero(inside)
+        self.claimed_error[rows] = sine.numpy()[rows, self.claimed_m[rows] - start]
+        errors = np.concatenate((self.error, best.values.T.numpy()))
+        places = np.concatenate((self.place, best.indices.T.numpy() + start))
+        order = np.argsort(errors, axis=0, kind="stable")[:2]
+        self.error = np.take_along_axis(errors, order, 0)
+        self.place = np.take_along_axis(places, order, 0)
