@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class SelfCheckFailed:
             return Finding(self.code, self.name, headline, 0.0, ruled_out=True)
         side, found = next(iter(failed.items()))
         claims = [c for c in found.claims if c.verdict.value == "failed"]
-        rival = claims[0].runner_up
+        rival = None if claims[0].repeats else claims[0].runner_up  # what is repeated is no rival
         return Finding(
             code=self.code,
             name=self.name,
@@ -63,7 +64,7 @@ class SelfCheckFailed:
                 if each.fix
             },
             rival=f"{rival.site} as {rival.reading}, {rival.error:.2g} nats" if rival else "",
-            confirm=tuple(f"hsparity selfcheck {each.capture}" for each in failed.values()),
+            confirm=tuple(f"hsparity selfcheck {shlex.quote(each.capture)}" for each in failed.values()),
             structural=True,
         )
 

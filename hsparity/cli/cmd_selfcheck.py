@@ -16,7 +16,7 @@ from .output import console_options, open_outputs, unwritable
 
 if TYPE_CHECKING:
     from ..report.base import Options
-    from ..selfcheck import Fit, SelfCheck
+    from ..selfcheck import SelfCheck
 
 WHAT, RESULT, OUTPUT = "What to check", "Result", "Output"
 EXIT_CODES = {"passed": ExitCode.PARITY, "failed": ExitCode.DIVERGED, "inconclusive": ExitCode.INCONCLUSIVE}
@@ -133,7 +133,7 @@ def _body(result: SelfCheck, options: Options, model: str) -> list[str]:
     for claim in result.claims:
         beaten = claim.runner_up
         words = f"{claim.site} as {claim.reading}: {claim.verdict.value}, {claim.reason}"
-        if beaten is not None:
+        if beaten is not None and not claim.repeats:
             words += (
                 f"; runner-up {beaten.site} as {beaten.reading}, {claim.margin:.2g}× the error, "
                 f"worse at {claim.wins:.0%} of tokens"
@@ -182,7 +182,9 @@ def _next(result: SelfCheck, model: str) -> list[str]:
 
 
 def _wrapped(text: str, width: int, rest: str = "") -> list[str]:
-    return textwrap.wrap(text, max(width, 20), subsequent_indent=rest, break_long_words=False, break_on_hyphens=False) or [""]
+    return textwrap.wrap(
+        text, max(width, 20), subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    ) or [""]
 
 
 COMMAND = selfcheck

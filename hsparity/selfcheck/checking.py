@@ -162,8 +162,7 @@ def _rescaled(claim: Claim, head: Head, sample: Sample, measured: dict[Key, Erro
         span *= 2 / (SCALE_STEPS - 1)
     rated = rate(head, inputs_nh[None], sample.next_n, scale_c=torch.tensor([best], dtype=torch.float64))
     error = _median((rated.logprob_cn[0] - sample.logprob_n).abs().nan_to_num(nan=math.inf))
-    # The search's last step leaves the scale uncertain by half of it; the error may keep that share of a logit.
-    if error > LIMIT * max(measured[key].fit.floor, measured[key].coarse):
+    if not error <= LIMIT * max(measured[key].fit.floor, measured[key].coarse):  # NaN: nothing was finite
         return claim
     reason = (
         f"fits once the logits are multiplied by {best:.3g}: a temperature, or a scale that config.json hides"

@@ -134,7 +134,12 @@ def open_head(folder: Path, manifest: CaptureManifest, norm: tuple[Any, float, b
     plus_one = norm[2] if norm else str(config.get("model_type", "")) in PLUS_ONE
     if weight.width != hidden or len(stored_h) != hidden:
         widths = (f"capture     hidden size {hidden}", f"checkpoint  {weight.width} ({name})")
-        raise HsparityError("E208", f"{folder} is another model than the capture's", widths, "--model PATH")
+        raise HsparityError(
+            "E208",
+            f"{folder} is another model than the capture's",
+            widths,
+            "name the checkpoint that the engine ran: --model PATH",
+        )
     if norm:
         _same_norm(folder, stored_h, torch.from_numpy(norm[0]))
     bias = name.replace(".weight", ".bias")

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from hsparity.selfcheck.result import Claim, Fit, Verdict
 
-LIMIT = 3.0  # x floor: three roundings; healthy captures of three engines measured 0.5 to 1.2 (docs/selfcheck.md)
+LIMIT = (
+    3.0  # x floor: three roundings; healthy captures of three engines measured 0.5 to 1.2 (docs/selfcheck.md)
+)
 ACCUSED = 4.0  # x floor: beyond it a claim is wrong although no other reading fits
 APART = 1.5  # the runner-up's error over the winner's, or over the floor where that is larger
 Z = 2.576  # 99 %

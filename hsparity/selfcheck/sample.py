@@ -13,6 +13,7 @@ from hsparity.capture.source import Source
 from hsparity.errors import HsparityError
 from hsprobe.schema import Site
 
+POSITIVE = 0.01  # no log-probability is above 0 by more than rounding
 VALUES, IDS = "prompt_logprobs", "prompt_logprob_ids"
 
 
@@ -103,6 +104,12 @@ def _said(
     values = np.empty(shape, "<f4")
     read_into(span, [(0, span.rows, 0)], values.data.cast("B"))
     ids = np.fromfile(span.path, "<i4", int(np.prod(shape)), offset=stored.offset).reshape(shape)
+    if values.max(initial=-1.0) > POSITIVE:
+        raise HsparityError(
+            "E206",
+            f"{span.path}: {VALUES} reach {values.max():.3g}: these are logits, not log-probabilities",
+            help="capture again with --sites prompt_logprobs, leaving logprobs_mode at its default",
+        )
     following = source.token_ids(prompt)[1 : span.rows + 1]
     if not np.array_equal(ids[:, 0], following):
         raise HsparityError("E206", f"{span.path}: {IDS} are not the ids of prompt {prompt}, one token on")

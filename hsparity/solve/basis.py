@@ -12,6 +12,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .arrays import HALF_STEP, Rows, float_rows, middle, row_errors, spread, unit
+from .gains import Gain, GainSet, find_gain, name_gain
+
+__all__ = [
+    "Gain",
+    "GainSet",
+    "Permutation",
+    "Rotation",
+    "find_gain",
+    "find_permutation",
+    "find_rotation",
+    "name_gain",
+]
 
 GRAM_ROWS = 256
 MAP_WIDTH = 1024  # widest stream for which the map itself is computed
@@ -20,7 +32,6 @@ LEAST_ROWS = 16  # two rows always have the same centred Gram, three nearly so
 # next boundary is 7x further than the right one.
 GRAM_SAFETY = 2.5
 GRAM_BLIND = 0.25  # beyond this Gram noise, other boundaries would pass as well
-APART = 2.0  # runner-up over best
 # Independent noise of size d on H -> inf channels moves unit rows by d and their Gram by d*d: below 0.3, the
 # Gram error is less than a tenth only where d < 0.1. A rotation moves rows and not their Gram.
 MOVED, UNMOVED = 0.3, 10.0

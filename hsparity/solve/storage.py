@@ -79,7 +79,7 @@ def _fits_lattice(rows: Tensor, mantissa: int) -> Stored | None:
     best: Stored | None = None
     for kind in ("e5m2", "e4m3fn", "e4m3fnuz", "int8"):
         # Two bits fit three as well, so the narrower format is asked first and kept unless another fits more.
-        passed = []
+        passed: list[tuple[float, float]] = []
         for done, one in enumerate(telling):
             if len(passed) < done - (1 - SHARE) * len(telling):
                 break
@@ -164,7 +164,7 @@ def _common_scale(levels: Tensor, guess: float, kind: str, mantissa: int) -> tup
     # From the largest value down, 16 at a time: codes are unambiguous while the interval is narrow.
     for start in range(len(levels), 0, -16):
         part = levels[max(start - 16, 0) : start]
-        step = ulp(part, mantissa) / 2
+        step = _stored_step(part, mantissa) / 2
         code = lattice(part / ((low + high) / 2), kind)
         if bool((code == 0).any()):
             return None
@@ -192,8 +192,14 @@ def _step(values: Tensor, kind: str) -> Tensor:
 
 def _log_chance(levels: Tensor, scale: float, kind: str, mantissa: int) -> float:
     """log10 of the chance that magnitudes of the stored dtype, wherever they are, all hit the lattice."""
-    cover = ulp(levels, mantissa) / (scale * _step(levels / scale, kind))
+    cover = _stored_step(levels, mantissa) / (scale * _step(levels / scale, kind))
     return float(cover.clamp(max=1.0).log10().sum())
+
+
+def _stored_step(values: Tensor, mantissa: int) -> Tensor:
+    """The distance between neighbouring values of the stored dtype; fp16 has subnormals that matter here."""
+    step = ulp(values, mantissa)
+    return step.clamp_min(FP16_SUBNORMAL) if mantissa == MANTISSA[torch.float16] else step
 
 
 def _simplest(low: float, high: float) -> float:

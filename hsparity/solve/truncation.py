@@ -13,10 +13,14 @@ from .arrays import Rows, middle, row_errors, spread
 
 MANTISSA = {torch.bfloat16: 7, torch.float16: 10}
 BLOCKS = 16  # of the jackknife, over tokens and over channels
-# Healthy pairs (SmolLM2, vLLM, SGLang and Transformers to each other and to fp32, boundaries 1 to 30): |step|
-# at most 0.12, |z| at most 3. Cut once: -0.5. Cut after every layer: -0.49 at boundary 1, -3.5 at 30.
+# Healthy pairs (SmolLM2, vLLM, SGLang and Transformers to each other and to fp32, boundaries 1 to 30): |step| of
+# one boundary up to 0.13 at 730 tokens and 0.24 at 120, |z| up to 2.6; of all together 0.04 and 3.8 (a tiny model,
+# 44 tokens: 0.18 and 3.0). Cut once: -0.5. Cut after every addition: -0.49 at boundary 1, -3.5 at 30.
 LEAST_STEP = 0.3
 LEAST_Z = 6.0
+# A cut never comes with a growth; healthy pairs reach 0.0028. Rows rounded to a coarse lattice (fp8), or rounded
+# twice after a gain, also have errors that follow the mantissa: their fit has a large positive gain.
+MOST_GAIN = 0.004
 LEAST_ROWS = 2 * BLOCKS
 CLIP = 20.0  # units in the last place: beyond that an element differs for another reason
 NEAR = 0.25  # relative row error beyond which the rows are not the same tensor
@@ -50,7 +54,8 @@ class Cut:
         errors."""
         if self.cut_share is not None and self.round_share is not None and self.cut_share > BIT_SHARE:
             return True
-        return self.step <= -LEAST_STEP and self.z <= -LEAST_Z and self.row_error <= NEAR
+        fits = self.row_error <= NEAR and self.gain <= MOST_GAIN
+        return fits and self.step <= -LEAST_STEP and self.z <= -LEAST_Z
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +66,20 @@ class Truncation:
     slope: float  # of the median log norm ratio, per boundary
     slope_error: float
     loss: float  # log norm ratio at the last boundary
-    proved: tuple[int, ...]  # places in `cuts`
+    step: float  # of all boundaries together, weighted by their errors
+    error: float
+    proved: tuple[int, ...]  # places in `cuts` that show it on their own
+
+    @property
+    def z(self) -> float:
+        """`step` in standard errors: healthy pairs stay within 4."""
+        return self.step / max(self.error, 1e-6)
 
     @property
     def found(self) -> bool:
-        """Whether over half of the boundaries that can tell show the cut."""
-        telling = [c for c in self.cuts if c.error < LEAST_STEP / LEAST_Z * 2 or c.cut_share is not None]
-        return len(self.proved) >= max(1, len(telling) / 2)
+        """Whether the boundaries together show a cut, and those near enough to tell do not contradict it."""
+        fits = [cut.row_error <= NEAR and cut.gain <= MOST_GAIN for cut in self.cuts]
+        return all(fits) and self.step <= -LEAST_STEP and self.z <= -LEAST_Z
 
     @property
     def compounding(self) -> bool:
@@ -87,28 +99,39 @@ def truncation(
     """Whether the candidate's rows are cut towards zero, boundary by boundary, and whether that compounds.
 
     `truth`: the reference is a float32 capture, so single bits can be checked too. `mantissa`: explicit bits
-    of the candidate's stored dtype, 7 for bf16 (the default for float32 tensors too) and 10 for fp16.
+    of the candidate's stored dtype, 7 for bf16 (the default for float32 tensors too) and 10 for fp16. Ask
+    `stored_format` first: rounding to fp8 also follows the mantissa, and one slot of it can look cut.
     `depths`: boundary of each entry. Leave out boundary 0, whose rows are a lookup and exact on both sides.
     """
-    cuts, logs = [], []
+    cuts, logs, replicates = [], [], []
     for ref_nh, cand_nh in zip(ref_knh, cand_knh, strict=True):
         ref, cand = torch.as_tensor(ref_nh), torch.as_tensor(cand_nh)
         bits = mantissa or MANTISSA.get(cand.dtype, 7)
-        cuts.append(rounding_step(ref.float(), cand.float(), bits, truth=truth))
+        cut, left_out = rounding_step(ref.float(), cand.float(), bits, truth=truth)
+        cuts.append(cut)
+        replicates.append(left_out)
         logs.append(_log_norm(ref.float(), cand.float()))
     slope, error = _slope(torch.stack(logs), depths or range(len(logs)))
     proved = tuple(i for i, cut in enumerate(cuts) if cut.proved)
-    return Truncation(tuple(cuts), slope, error, cuts[-1].log_norm, proved)
+    weight = torch.tensor([max(cut.error, 1e-6) ** -2 for cut in cuts], dtype=torch.float64)
+    weight = weight / weight.sum()
+    step = float(weight @ torch.tensor([cut.step for cut in cuts], dtype=torch.float64))
+    together = max(_deviation(weight @ torch.stack([one[dim] for one in replicates])) for dim in (0, 1))
+    together = max(together, 1.0) if min(map(len, logs)) < LEAST_ROWS else together
+    return Truncation(tuple(cuts), slope, error, cuts[-1].log_norm, step, together, proved)
 
 
-def rounding_step(ref: Tensor, cand: Tensor, mantissa: int = 7, *, truth: bool = False) -> Cut:
+def rounding_step(
+    ref: Tensor, cand: Tensor, mantissa: int = 7, *, truth: bool = False
+) -> tuple[Cut, tuple[Tensor, Tensor]]:
     """The part of |c| - |r| that follows the size of a unit in the last place, float32 [n, H] on both sides.
 
     Healthy pairs differ in norm too (by up to 0.2% and 19 standard errors), so a mean says nothing. But a real
     difference is smooth in |value|, whereas a unit in the last place doubles at every power of two: with
     x = |v| / ulp, (|c| - |r|) / ulp is fitted as step + gain x. Values are taken from (r + c) / 2, so that
     exchanging the sides only changes the sign. The upper half of each row by size is used. The standard error
-    is the larger of two jackknives, over blocks of tokens and sets of channels.
+    is the larger of two jackknives, over blocks of tokens and sets of channels; the steps with each left out
+    come back too.
     """
     mid = (ref + cand) / 2
     ulp_nh = ulp(mid, mantissa)
@@ -118,13 +141,14 @@ def rounding_step(ref: Tensor, cand: Tensor, mantissa: int = 7, *, truth: bool =
     y = torch.where(use, (cand - ref) * mid.sign() / ulp_nh, 0.0).clamp(-CLIP, CLIP)
     moments = [use.float(), x, y, x * x, x * y]
     step, gain = _line([m.sum(dtype=torch.float64) for m in moments])
-    error = max(_jackknife(moments, dim) for dim in (0, 1))
+    left_out = (_left_out(moments, 0), _left_out(moments, 1))
+    error = max(map(_deviation, left_out))
     if len(ref) < LEAST_ROWS:
         error = max(error, 1.0)  # too few blocks to estimate it
     log = _log_norm(ref, cand)
     shares = _bits(ref, cand, mantissa) if truth else (None, None)
     projection = (cand * ref).sum(1) / ref.pow(2).sum(1).clamp_min(1e-30) - 1
-    return Cut(
+    cut = Cut(
         step=float(step),
         error=error,
         gain=float(gain) / 2**mantissa,
@@ -135,6 +159,7 @@ def rounding_step(ref: Tensor, cand: Tensor, mantissa: int = 7, *, truth: bool =
         cut_share=shares[0],
         round_share=shares[1],
     )
+    return cut, left_out
 
 
 def ulp(values: Tensor, mantissa: int) -> Tensor:
@@ -155,15 +180,19 @@ def _line(sums: list[Tensor]) -> tuple[Tensor, Tensor]:
     return (sy * sxx - sx * sxy) / det, (count * sxy - sx * sy) / det
 
 
-def _jackknife(moments: list[Tensor], dim: int) -> float:
-    """Standard error of the step when one of 16 sets of rows (neighbours) or of channels is left out."""
+def _left_out(moments: list[Tensor], dim: int) -> Tensor:
+    """The step when one of 16 blocks of tokens (dim 0) or sets of channels (dim 1) is left out, float64."""
     lines = [m.sum(1 - dim, dtype=torch.float64) for m in moments]
     place = torch.arange(len(lines[0]))
+    # Neighbouring tokens err alike, so they go together.
     block = place * BLOCKS // max(len(place), 1) if dim == 0 else place % BLOCKS
-    sets = int(block.max()) + 1
-    parts = [torch.zeros(sets, dtype=torch.float64).index_add_(0, block, line) for line in lines]
-    steps, _ = _line([part.sum() - part for part in parts])
-    return math.sqrt((sets - 1) / sets * float((steps - steps.mean()).pow(2).sum()))
+    parts = [torch.zeros(BLOCKS, dtype=torch.float64).index_add_(0, block, line) for line in lines]
+    return _line([part.sum() - part for part in parts])[0]
+
+
+def _deviation(steps: Tensor) -> float:
+    """The jackknife's standard error (Efron 1982) from the estimates with one part left out."""
+    return math.sqrt((len(steps) - 1) / len(steps) * float((steps - steps.mean()).pow(2).sum()))
 
 
 def _bits(truth: Tensor, cand: Tensor, mantissa: int) -> tuple[float | None, float | None]:

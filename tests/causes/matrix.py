@@ -5,6 +5,7 @@ python -m tests.causes.matrix [FILE] prints it as Markdown, or writes it.
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -113,7 +114,12 @@ class Bench:
             for step in case.ref_steps:
                 made = step.change(made, **step.options)
             ref = open_source(made.write(folder / "ref"))
-        return compare(ref, open_source(case.candidate().write(folder / "cand")), floors, case.claim)
+        cand = open_source(case.candidate().write(folder / "cand"))
+        try:
+            return compare(ref, cand, floors, case.claim)
+        finally:
+            cand.close()
+            shutil.rmtree(folder)
 
     def _undamaged(self, case: Case, name: str) -> Source:
         key = (case.model, name, tuple(sorted(case.facts.items())), case.unit)
@@ -131,8 +137,8 @@ def single_cases(everything: bool = True) -> Iterator[Case]:
             turn = variant.models[i % len(variant.models)]
             for model in variant.models if everything or i < THOROUGH else (turn,):
                 step = Step(fault.change, variant.options, fault.handed_over)
-                steps = {"ref_steps" if fault.side == "ref" else "steps": (step,)}
-                yield Case((fault.name,), variant.label, model, **_how(variant), **steps)
+                made: dict[str, Any] = {"ref_steps" if fault.side == "ref" else "steps": (step,)}
+                yield Case((fault.name,), variant.label, model, **_how(variant), **made)
 
 
 def pair_cases() -> Iterator[Case]:

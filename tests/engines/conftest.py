@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
+import os
+import subprocess
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -14,9 +17,12 @@ from safetensors import safe_open
 
 from hsparity import engines, models
 from hsparity.capture import launch
+from hsparity.engines.child import clean_environment, tied
 from hsprobe.schema import CaptureManifest, CaptureSpec, PromptSpec, canonical_sha256
 
 Capture = Callable[..., Path]
+Inside = Callable[..., Path]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
@@ -51,6 +57,39 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
         return made[key]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def inside(tmp_path_factory: pytest.TempPathFactory) -> Inside:
+    """inside(engine, module, model=…, prompts=…, **options) -> folder of what tests/engines/faults/<module> wrote.
+
+    The module runs in the engine's own interpreter, once for all that ask for it.
+    """
+    made: dict[str, Path] = {}
+    root = tmp_path_factory.mktemp("faults")
+
+    def run(
+        engine: str, module: str, *, model: Path, prompts: tuple[PromptSpec, ...], **options: Any
+    ) -> Path:
+        out = root / module
+        if module in made:
+            return made[module]
+        out.mkdir()
+        ids = {p.id: list(p.token_ids) for p in prompts}
+        job = out / "job.json"
+        job.write_text(json.dumps({"model": str(model), "prompts": ids, "out": str(out), "options": options}))
+        interpreter = engines.resolve(engine)
+        env = clean_environment(interpreter.env)
+        env["PYTHONPATH"], env["HF_HUB_OFFLINE"] = str(ROOT), "1"
+        env["PATH"] = os.pathsep.join((str(interpreter.python.parent), env["PATH"]))
+        command = [str(interpreter.python), "-m", f"tests.engines.faults.{module}", str(job)]
+        with (out / "engine.log").open("wb") as log:
+            done = subprocess.run(tied(command), env=env, stdout=log, stderr=log, timeout=600, check=False)
+        assert done.returncode == 0, (out / "engine.log").read_text()[-4000:]
+        made[module] = out
+        return out
+
+    return run
 
 
 @pytest.fixture(scope="session")

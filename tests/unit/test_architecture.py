@@ -96,6 +96,7 @@ COMPARE = [
     "locate",
     "pairing",
     "query",
+    "solve",
     "stream",
     "table",
 ]

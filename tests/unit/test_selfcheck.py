@@ -252,7 +252,7 @@ def test_multimodal_names_are_found(llama: Path, right: Path, tmp_path: Path, pr
 
 
 def test_what_cannot_be_checked_is_a_coded_error(right: Path, llama: Path, tmp_path: Path) -> None:
-    """No log-probabilities, no checkpoint, another model's checkpoint, a head without numbers."""
+    """Logits in their place, no log-probabilities, no checkpoint, another model's checkpoint."""
     bare = rewritten(right, tmp_path / "bare", lambda r: {k: v for k, v in r.items() if "logprob" not in k})
     lost = rewritten(right, tmp_path / "lost", dict, model="/nowhere/model")
     other = tmp_path / "other"
@@ -260,7 +260,15 @@ def test_what_cannot_be_checked_is_a_coded_error(right: Path, llama: Path, tmp_p
     weights = load_file(llama / "model.safetensors")
     weights["model.norm.weight"] = weights["model.norm.weight"].flip(0)
     save_file(weights, other / "model.safetensors")
-    for folder, model, code in ((bare, "", "E210"), (lost, "", "E107"), (right, str(other), "E208")):
+    logits = rewritten(
+        right, tmp_path / "logits", lambda r: {**r, "prompt_logprobs": r["prompt_logprobs"] + 20.0}
+    )
+    for folder, model, code in (
+        (logits, "", "E206"),
+        (bare, "", "E210"),
+        (lost, "", "E107"),
+        (right, str(other), "E208"),
+    ):
         source = open_source(folder)
         with pytest.raises(HsparityError) as caught:
             check(source, model)

@@ -110,7 +110,7 @@ def chosen_boundaries(states: States, which: Sequence[int] | str) -> list[str]:
         return found
     if which == "last":
         return found[-1:]
-    return [key(k) for k in which]
+    return [key(int(k)) for k in which]
 
 
 def each(made: Capture, which: Sequence[int] | str, function: Callable[[np.ndarray], np.ndarray]) -> Capture:

@@ -66,7 +66,8 @@ def orders(made: Capture, order: Callable[[int], Sequence[int]]) -> dict[str, li
 )
 def prefix_cache_skip(made: Capture, rows: int, true: bool = False) -> Capture:
     """A prompt that shares its first 16-token blocks with an earlier one comes without their rows."""
-    found, before = {}, []
+    found: dict[str, list[int]] = {}
+    before: list[Sequence[int]] = []
     for name, ids in made.ids.items():
         shared = max((_common(ids, other) for other in before), default=0)
         skip = min(shared // 16 * 16, rows)

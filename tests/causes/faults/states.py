@@ -294,6 +294,7 @@ def unknown_stream(made: Capture, weights: Sequence[float]) -> Capture:
     """A slot holds a mixture of boundary k and earlier ones, as in a model of several streams."""
 
     def mixture(states: States, k: int) -> np.ndarray:
-        return sum(w * states[key(max(k + 1 - back, 0))] for back, w in enumerate(weights))
+        held = [states[key(max(k + 1 - back, 0))] for back in range(len(weights))]
+        return np.tensordot(weights, held, 1)
 
     return from_layer(made, range(1, made.model.layers), mixture)
