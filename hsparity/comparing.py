@@ -19,7 +19,7 @@ from hsparity.evidence import Evidence
 from hsparity.locate import CLOSE, Located, Noise, alignment, expected, locate, matches
 from hsparity.metrics.kernel import Norm
 from hsparity.model import SCHEMA, Comparison, Request, Side, SiteDelta, SlotMatch, Verdict
-from hsparity.pairing import Pairing, SitePair, boundaries_of, land, pair_sites
+from hsparity.pairing import Missing, Pairing, SitePair, boundaries_of, land, pair_sites
 from hsparity.query import Query
 from hsparity.solve.owners import OwnerMap
 from hsparity.solve.rows import corrected, solve_rows
@@ -31,6 +31,7 @@ from hsparity.verdict import decide
 from hsparity.yardstick import Roles, assign, check_plausible, check_shares_tokens, describe, same_run
 
 SETTLED = 0.3  # decades to the runner-up
+TAIL = 8.0  # times what is close: an expert chosen otherwise stays below
 ROLE_NAMES = {"fp32": "floor fp32", "bf16": "floor bf16", "repeat": "repeat"}
 
 
@@ -81,7 +82,7 @@ def _examine(case: Case, rows: RowAlignment, peeled: bool = False) -> Evidence:
         resolution=case.resolution,
         ruler_floor=_ruler(case.roles, case.sources),
     )
-    _land_slots(pairing, located, norm)
+    _land_slots(pairing, located, norm, case.query, ref.manifest.num_layers)
     pairs = tuple(pairing.pairs)
 
     def plan(chosen: Sequence[SitePair], roles: Roles) -> Plan:
@@ -122,7 +123,8 @@ def _examine(case: Case, rows: RowAlignment, peeled: bool = False) -> Evidence:
         search_mask(massive, ref.manifest.hidden_size),
         case.resolution,
         terms.limit,
-        _settled(located, case.query) if noise is None else frozenset(),
+        _settled(located, case.query, pairs, judge.table) if noise is None else frozenset(),
+        judge.table.read,
     )
     owners, faults = (None, ()) if peeled else solve_rows(given, suspects(given))
     solution = Solution(pairs) if faults else solve(given)
@@ -160,16 +162,19 @@ def _given_back(rows: RowAlignment, sources: Sequence[Source], owners: OwnerMap)
     return replace(rows, prompts=corrected(rows.prompts, sources, owners))
 
 
-def _settled(located: Sequence[Located], query: Query) -> frozenset[str]:
-    """Sites that fit the boundary they are said to be, closely and plainly: without a floor there is no
-    parity that could say so."""
+def _settled(
+    located: Sequence[Located], query: Query, pairs: Sequence[SitePair], table: TokenTable
+) -> frozenset[str]:
+    """Sites that fit the boundary they are said to be, closely and plainly on every token: without a floor
+    there is no parity that could say so."""
+    far = {p.cand for k, p in enumerate(pairs) if (table.read(k, "rel_l2") > TAIL * CLOSE).any()}
     found = set()
     for item in located:
         for fit in item.fits:
             plain = fit.error <= CLOSE and fit.margin >= SETTLED and not fit.best.normed
             if plain and expected(item, fit, query.offset) == fit.best.number:
                 found |= {fit.located.key, fit.best.key}
-    return frozenset(found)
+    return frozenset(found - far)
 
 
 def _reread(
@@ -180,7 +185,7 @@ def _reread(
 
     def match(row: SlotMatch) -> SlotMatch:
         reading = readings.get(row.cand) if row.side in ("cand", "ref") else None
-        if reading is None or reading.reverse:
+        if reading is None or reading.reverse or reading.kind == "unknown-stream":
             return row
         last = sources[0].manifest.num_layers
         best = last + 1 if reading.slot.normed and reading.as_claimed else reading.number
@@ -247,7 +252,9 @@ def _ruler(roles: Roles, sources: Sequence[Source]) -> int | None:
     return None
 
 
-def _land_slots(pairing: Pairing, located: Sequence[Located], norm: Norm | None) -> None:
+def _land_slots(
+    pairing: Pairing, located: Sequence[Located], norm: Norm | None, query: Query, layers: int
+) -> None:
     """Pair the slots that nothing is claimed of with the boundary they fit best."""
     for side, slots in list(pairing.unplaced.items()):
         cross = next((f for f in located if f.side == side and f.ruler not in (side, "floor")), None)
@@ -257,6 +264,10 @@ def _land_slots(pairing: Pairing, located: Sequence[Located], norm: Norm | None)
         for fit in cross.fits:
             if fit.located.key in slots:
                 land(pairing, side, fit.located.key, fit.best, norm)
+        landed = {p.boundary for p in pairing.pairs if p.landed}
+        shift = query.offset if side == "cand" else 0
+        asked = query.chosen_boundaries(layers)
+        pairing.missing += [Missing(r, side) for r in asked or () if r - shift not in landed]
     places = {f.located.key: f.best for found in located if found.name == "ref on floor" for f in found.fits}
     for i, pair in enumerate(pairing.pairs):
         if not pair.floor_site and pair.ref in places:

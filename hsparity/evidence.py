@@ -16,8 +16,8 @@ from hsparity.locate import Located
 from hsparity.model import MAP_COLUMNS, Alignment, Finding, SiteDelta, TokenMap, Verdict
 from hsparity.pairing import Pairing, SitePair
 from hsparity.query import Query
+from hsparity.solve.absent import RowFault
 from hsparity.solve.owners import OwnerMap
-from hsparity.solve.row_faults import RowFault
 from hsparity.solve.solution import Solution
 from hsparity.table import TokenTable
 

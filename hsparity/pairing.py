@@ -102,15 +102,18 @@ def _held(
     slots = slots_of(source)
     if found or not slots:
         return found
-    if asked is None:
+    if asked is None or len(slots) < len(asked):
+        # With slots missing their order says nothing: the data have to say which are there.
         result.unplaced[name] = slots
+        if asked is not None:
+            result.notes.append(f"{name} handed over {len(slots)} slots for {len(asked)} requested layers")
+            result.uneven = True
         return {}
     shift = query.offset if name == "cand" else 0
     claimed = {boundary - shift: slot for boundary, slot in zip(asked, slots, strict=False)}
     result.claims[name] = {slot: boundary for boundary, slot in claimed.items()}
     if len(slots) != len(asked):
         result.notes.append(f"{name} handed over {len(slots)} slots for {len(asked)} requested layers")
-        result.uneven = result.uneven or len(slots) < len(asked)
     return claimed
 
 
@@ -130,6 +133,8 @@ def _pair_asked(
     result.requested = tuple(asked)
     for name, source, shift in (("ref", sources[0], 0), ("cand", sources[1], query.offset)):
         lacking = [r for r in asked if r - shift not in held[name]]
+        if name in result.unplaced:
+            continue
         if lacking and name not in result.claims:
             raise _not_captured(name, source, lacking, query, shift)
         result.missing += [Missing(r, name) for r in lacking]

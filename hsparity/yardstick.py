@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hsparity.align.tokens import RowAlignment
 from hsparity.capture.read import MANIFEST, open_source
+from hsparity.capture.shards import HALF_ULP
 from hsparity.capture.source import Source
 from hsparity.errors import HsparityError
 
@@ -136,7 +137,7 @@ def check_plausible(judge: Judge) -> None:
     boundary 1 and 10 at boundary 30; PLAUSIBLE allows 16 sqrt(r + 1).
     """
     for number, e0 in sorted(judge.yard_quantiles().items()):
-        most = PLAUSIBLE * judge.terms.resolution * math.sqrt(number + 1)
+        most = PLAUSIBLE * HALF_ULP["bfloat16"] * math.sqrt(number + 1)
         if e0 > most:
             notes = (
                 f"boundary {number}: the bf16 capture lies {e0:.2g} from the fp32 one, bf16 explains {most:.2g}",

@@ -19,9 +19,10 @@ class AliasedCapture:
     The hook kept a reference, not a copy, and a fused add-and-norm kernel writes in place. A published case was
     first blamed on the precision of the norm: its fp32 path cured it only because it is not in place.
     ## How it shows
-    It looks like 3 % drift. The slot fits boundary k plus the attention output of layer k. Without branches in
-    the reference, what is left after boundary k points along the update of layer k and of no other; then the
-    finding is not proved. A slot said to be boundary k + 1 with the same tensor was taken mid-layer (HS206).
+    It looks like 3 % drift. The slot fits boundary k plus the attention output of layer k. It takes a
+    reference that holds its branches (`hsparity capture hf --sites attn_out,mlp_out`): without them HS301
+    only says that what is left points along the update of layer k. A slot said to be boundary k + 1 with the
+    same tensor was taken mid-layer (HS206).
     ## Fix
     Clone when storing. The test that settles it is a clone and nothing else; a switch of the norm's precision
     proves nothing.

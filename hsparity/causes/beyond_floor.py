@@ -30,12 +30,21 @@ class BeyondFloor:
     code, name = "HS301", "beyond-floor"
 
     def find(self, evidence: Evidence) -> Finding | None:
-        from hsparity.model import Finding
+        from hsparity.model import Finding, Verdict
 
-        out = [d for d in evidence.diverged() if not any(d.nonfinite)]
+        slots = evidence.slots
+        out = [
+            d
+            for k, d in enumerate(slots.left)
+            if d.requested
+            and d.verdict is Verdict.DIVERGED
+            and not any(d.nonfinite)
+            and not _stored(slots, k)
+        ]
         if not out or any(share is not None and share > EXPLAINED for share in evidence.shares.values()):
             return None
         first = out[0]
+        hints = [r.hint for r in slots.solution.readings if r.hint]
         lines = [f"{d.ref}: {d.reason}" for d in out[:4]]
         accused = _accused(out)
         words = f"the {accused} is" if accused else "the sides are"
@@ -44,13 +53,30 @@ class BeyondFloor:
         start = (
             "from the first requested site on" if first.ref == _first(evidence) else f"from {first.ref} on"
         )
+        undone = evidence.peeled is not None or any(
+            p is not q for p, q in zip(slots.pairs, slots.solution.pairs, strict=True)
+        )
+        after = ", also when the findings above are undone" if undone else ""
         return Finding(
             code=self.code,
             name=self.name,
-            headline=f"{words} beyond {against} {start}",
+            headline=f"{words} beyond {against} {start}{after}",
             slots=tuple(d.ref for d in out),
-            evidence=tuple(lines),
+            evidence=(*lines, *hints[:2]),
+            confirm=_branches(evidence) if hints else (),
         )
+
+
+def _branches(evidence: Evidence) -> tuple[str, ...]:
+    """The capture that tells the parts of a layer apart."""
+    model = evidence.ref.manifest.model
+    return (f"hsparity capture hf --model {model} --sites attn_out,mlp_out -o captures/hf-branches",)
+
+
+def _stored(slots: Evidence, k: int) -> bool:
+    """Whether the error is what the storage format of the site makes."""
+    reading = slots.solution.places.get(k)
+    return reading is not None and reading.slot.allowance > 0 and reading.at_floor
 
 
 def _first(evidence: Evidence) -> str:

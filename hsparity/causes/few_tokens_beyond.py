@@ -36,12 +36,21 @@ class FewTokensBeyond:
         import numpy as np
 
         from hsparity.floor import beyond
-        from hsparity.model import Finding
+        from hsparity.model import Finding, Verdict
 
+        evidence = evidence.slots
         places = []
+        # At a site that is read as something else the tokens are compared with the wrong thing.
+        changed = {k for k, p in enumerate(evidence.solution.pairs) if p is not evidence.pairs[k]}
         for k, delta in enumerate(evidence.deltas):
             few = {r.of for r in delta.ratios if r.beyond and r.median <= r.limit}
-            if not delta.requested or not few:
+            if (
+                not delta.requested
+                or not few
+                or k in changed
+                or delta.verdict is Verdict.PARITY
+                or any(delta.nonfinite)
+            ):
                 continue
             hit: dict[int, float] = {}
             for errors, top in evidence.judge.errors(k):

@@ -46,6 +46,11 @@ class FinalNormApplied:
                 "sglang": "return_hidden_states is normed: use the captured layers, or compare it as final_norm",
             }
             return from_readings(evidence, self, group, headline, fix)
+        landed = [p for p in slots.pairs if p.landed and p.floor_site == "final_norm"]
+        if landed:
+            keys = tuple(p.cand if p.cand.startswith("slot.") else p.ref for p in landed)
+            words = f"{', '.join(keys)}, of which nothing was said, is after the final norm"
+            return Finding(self.code, self.name, words, slots=keys, severity="note")
         tested = any(p.boundary == evidence.num_layers for p in slots.pairs)
         known = evidence.ref.norm() or evidence.cand.norm()
         if tested and known and slots.solution.places:

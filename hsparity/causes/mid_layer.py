@@ -19,9 +19,9 @@ class MidLayer:
     ## Why it happens
     Taking `residual` instead of hidden_states + residual, or a hook on `post_attention_layernorm`'s input.
     ## How it shows
-    The slot fits boundary k plus the attention output of layer k, and neither neighbouring boundary. Without
-    branches in the reference, what is left after boundary k points along the update of layer k and of no other;
-    then the finding is not proved. The same tensor in a slot said to be boundary k is an aliased capture (HS211).
+    The slot fits boundary k plus the attention output of layer k, and neither neighbouring boundary. It
+    takes a reference that holds its branches: without them HS301 only says that what is left points along
+    the update of layer k. The same tensor in a slot said to be boundary k is an aliased capture (HS211).
     ## Fix
     Store hidden_states + residual. To prove it, give the reference its branches:
     `hsparity capture hf --sites attn_out,mlp_out`.

@@ -68,18 +68,34 @@ class Places:
 
     @property
     def repeated(self) -> tuple[tuple[Moved, str], ...]:
-        """Slots that hold the boundary that another slot, which is in place, holds; with that slot.
+        """Slots that hold the boundary that another slot holds, with that slot: the one that is in place, else
+        the first.
 
-        Where every boundary is captured a shifted one always repeats a neighbour: that is an offset."""
+        Where every boundary is captured a shifted one always repeats a neighbour: that is an offset, unless
+        it is that neighbour's copy bit for bit, or three hold one boundary."""
         if self.common is not None:
             return ()
         away = {m.site for m in self.moved}
-        holders = {n: site for site, n in self.claims.items() if site not in away}
-        return tuple(
-            (m, holders[m.match.best])
-            for m in self.moved
-            if m.match.best in holders and m.site.startswith("slot.")
-        )
+        best = {m.site: m.match.best for m in self.moved}
+        holders: dict[int, list[str]] = {}
+        for site in sorted(self.claims, key=lambda s: (s in away, self.claims[s])):
+            holders.setdefault(best.get(site, self.claims[site]), []).append(site)
+        pairs = [(m, holders[m.match.best][0]) for m in self.moved if holders[m.match.best][0] != m.site]
+        if all(m.site.startswith("slot.") for m in self.moved):
+            return tuple(pairs)
+        many = [(m, twin) for m, twin in pairs if len(holders[m.match.best]) > 2]
+        one_buffer = len(pairs) == len(self.moved) and all(self._equal(m.site, twin) for m, twin in pairs)
+        return tuple(pairs if one_buffer else many)
+
+    def _equal(self, one: str, other: str) -> bool:
+        """Whether two sites of the side are equal in every bit."""
+        source = self.evidence.cand if self.main.side == "cand" else self.evidence.ref
+        for prompt in source.prompts:
+            spans = source.span(prompt.id, one), source.span(prompt.id, other)
+            if prompt.rows and None not in spans:
+                rows = [source.block(prompt.id, key, 0, prompt.rows) for key in (one, other)]
+                return bool((rows[0] == rows[1]).all())
+        return False
 
     @property
     def shifted(self) -> tuple[Moved, ...]:
@@ -94,8 +110,7 @@ class Places:
     def explain(self, code: str, moved: Iterable[Moved], common: int = 0) -> float | None:
         """Share of the excess that goes away when these sites are put where they belong; `common` also
         moves the boundaries that were not found elsewhere."""
-        share = self.evidence.explain(code, self._undone(moved, common))
-        return share
+        return self.evidence.explain(code, self._undone(moved, common))
 
     def _undone(self, moved: Iterable[Moved], common: int) -> list[SitePair | None]:
         from dataclasses import replace
@@ -153,7 +168,9 @@ def _claims(evidence: Evidence, main: Located) -> dict[str, int]:
         if reading is None and (fit.best.key == "final_norm" or fit.best.normed):
             continue
         # What fits nothing has no place; a lone boundary on the ruler has no rival and tests nothing.
-        if reading is not None and not named(reading) and not fit.margin >= 1.0:
+        if reading is not None and (
+            reading.kind == "unknown-stream" or not (named(reading) or fit.margin >= 1.0)
+        ):
             continue
         if fit.margin == fit.margin:
             found[fit.located.key] = claimed

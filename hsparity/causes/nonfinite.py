@@ -41,6 +41,10 @@ class Nonfinite:
             name=self.name,
             headline=f"{who} {'hold' if ref and cand else 'holds'} NaN or Inf, first at {first.ref}",
             slots=tuple(d.ref for d in bad),
+            structural=not (ref and cand),
+            fix={
+                "any": "capture in bfloat16; if it stays, look at the kernel of the first layer that has any"
+            },
             evidence=tuple(
                 f"{d.ref}: {counted(d.nonfinite[0], 'element')} in ref, {d.nonfinite[1]} in cand"
                 for d in bad[:4]

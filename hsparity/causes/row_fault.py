@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hsparity.causes.base import Cause
     from hsparity.evidence import Evidence
     from hsparity.model import Finding
-    from hsparity.solve.row_faults import RowFault
+    from hsparity.solve.absent import RowFault
 
 SHOWN = 12
 
@@ -76,7 +76,7 @@ def from_absent(evidence: Evidence, cause: Cause, fix: Mapping[str, str]) -> Fin
 
 def absent(evidence: Evidence) -> RowFault | None:
     """What the candidate's missing rows look like, when all of them are the starts of prompts; else None."""
-    from hsparity.solve.row_faults import skipped
+    from hsparity.solve.absent import skipped
     from hsparity.solve.rows import batch
 
     lost = [m for m in evidence.rows.mismatches if m.kind == "rows"]
@@ -86,11 +86,15 @@ def absent(evidence: Evidence) -> RowFault | None:
     starts: dict[int, int] = {}
     for prompt in evidence.rows.prompts:
         name = prompt.prompts[0]
-        gaps = evidence.cand.prompt(prompt.prompts[1]).missing
         if any(m.prompt == name for m in lost):
-            if len(gaps) != 1 or gaps[0][0] != 0:
+            gaps = {
+                p
+                for start, stop in evidence.cand.prompt(prompt.prompts[1]).missing
+                for p in range(start, stop)
+            }
+            if gaps != set(range(len(gaps))):
                 return None
-            starts[names.index(name)] = gaps[0][1]
+            starts[names.index(name)] = len(gaps)
     if len(starts) != len({m.prompt for m in lost}):
         return None
     tokens = {

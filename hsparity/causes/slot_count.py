@@ -9,6 +9,7 @@ from hsparity.causes.base import counted
 if TYPE_CHECKING:
     from hsparity.evidence import Evidence
     from hsparity.model import Finding
+    from hsparity.pairing import Missing
 
 
 class SlotCount:
@@ -38,14 +39,16 @@ class SlotCount:
             manifest = evidence.side(side).manifest
             ids = manifest.settings.get("native_ids") or []
             slots = [s for s in evidence.side(side).sites() if s.startswith("slot.")]
-            distinct = len(set(ids)) if isinstance(ids, list) else 0
-            if slots and distinct > len(slots):
+            given = len(ids) if isinstance(ids, list) else 0
+            if slots and given > len(slots):
+                repeated = len(set(ids)) == len(slots)
                 lines.append(
-                    f"{side} ({manifest.engine}) was given {counted(distinct, 'id')} "
+                    f"{side} ({manifest.engine}) was given {counted(given, 'id')} "
                     f"and handed over {counted(len(slots), 'slot')}"
+                    + (": repeated ids were dropped" if repeated else "")
                 )
                 short = True
-        lines += [f"boundary {m.boundary} is missing in {m.side}" for m in pairing.missing]
+        lines += [f"boundary {m.boundary} is missing in {m.side}{_why(evidence, m)}" for m in pairing.missing]
         if not lines:
             return None
         return Finding(
@@ -60,6 +63,17 @@ class SlotCount:
             severity="cause" if short else "note",
             structural=short,
         )
+
+
+def _why(evidence: Evidence, missing: Missing) -> str:
+    """What the place of a missing boundary in the list suggests."""
+    asked = evidence.pairing.requested
+    lost = sorted(m.boundary for m in evidence.pairing.missing if m.side == missing.side)
+    if missing.boundary == evidence.num_layers and lost == [evidence.num_layers]:
+        return ": the last one, which some models never hand over"
+    if lost == sorted(asked)[: len(lost)] and len(lost) < len(asked):
+        return ": the first of the list, as when they live on an earlier pipeline stage"
+    return ""
 
 
 CAUSE = SlotCount()

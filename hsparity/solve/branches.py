@@ -10,13 +10,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hsparity.solve.dictionary import Bench, Entry
+from hsparity.solve.dictionary import Bench, Entry, medians
 from hsparity.solve.forms import Form, site
 from hsprobe.schema import Site
 
 TIMES = (2, 3, 4, 8, 16)
-SNAP = 0.05  # a fitted coefficient is a round number when it is that near, relative
+SNAP = 0.2  # a fitted coefficient may be a round number when it is that near: the exact error decides
 ALIGNED = 0.3  # cosine of what is left with the next update: chance gives 1 / sqrt(H)
+RANKS = (2, 4, 8)
+RANK_NEAR = 0.2
 CLEARER = 3.0  # times the cosine with any other update
 
 Vector = NDArray[np.float64]
@@ -61,9 +63,12 @@ class Fit:
     left: float  # median |what no coefficient explains| / |boundary|
 
 
-def fit(bench: Bench, ruler: int, side: int, slot: Form, layer: Branches) -> Fit | None:
-    """Least squares of slot - boundary over the layer's branches, every token with the weight of its update."""
-    pair = layer.attn is not None and layer.mlp is not None
+def fit(bench: Bench, ruler: int, side: int, slot: Form, layer: Branches, apart: bool) -> Fit | None:
+    """Least squares of slot - boundary over the layer's branches, together or apart, every token with the
+    weight of its update. None where they cannot be had apart."""
+    if apart and (layer.attn is None or layer.mlp is None):
+        return None
+    pair = apart
     parts = [layer.attn, layer.mlp] if pair else [layer.update]
     forms = [site(layer.below), site(layer.above), *[p for p in parts if p]]
     normal, target = np.zeros((len(parts), len(parts))), np.zeros(len(parts))
@@ -110,7 +115,7 @@ def amounts(layer: Branches, found: Fit, scale: float | None) -> Entry | None:
         return None
     number = layer.layer + 1
     most = max(attn, mlp)
-    if layer.attn is None or layer.mlp is None:
+    if attn == mlp or layer.attn is None or layer.mlp is None:
         parts = {layer.above: attn, layer.below: 1.0 - attn}
         what = "its update"
     else:
@@ -132,12 +137,41 @@ def amounts(layer: Branches, found: Fit, scale: float | None) -> Entry | None:
     return Entry(kind, number, Form(tuple(parts.items())), words, scalable=False)
 
 
-def share_of_rank(found: Fit, layer: Branches) -> bool:
-    """Whether the amounts look like one rank's share: the attention whole, a part of the MLP, and the rest
-    of the slot's difference pointing nowhere in particular."""
+@dataclass(frozen=True, slots=True)
+class RankShare:
+    """How much of the MLP output a slot holds after the attention: one rank of n holds a part with projection
+    1/n and squared size 1/n, since the parts are unlike each other."""
+
+    projection: float  # median <rest, mlp> / |mlp|^2
+    square: float  # median |rest|^2 / |mlp|^2
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks that both figures agree on; 0 when they agree on none."""
+        for n in RANKS:
+            if all(abs(value * n - 1.0) < RANK_NEAR for value in (self.projection, self.square)):
+                return n
+        return 0
+
+
+def rank_share(bench: Bench, ruler: int, side: int, slot: Form, layer: Branches) -> RankShare | None:
+    """What the slot holds beyond the layer's middle, against the layer's MLP output."""
     if layer.attn is None or layer.mlp is None:
-        return False
-    return abs(found.attn - 1.0) < SNAP and 0.1 < found.mlp < 0.9 and found.left > 0.01
+        return None
+    middle = Form(((layer.below, 1.0), *layer.attn.parts))
+    found = []
+    for task in range(len(bench.tokens)):
+        left, right = bench.rows(ruler, task, [middle, layer.mlp]), bench.rows(side, task, [slot])
+        if left is None or right is None:
+            continue
+        rest, mlp = right[:, 0] - left[:, 0], left[:, 1]
+        size = mlp.square().sum(1)
+        found.append(
+            torch.stack(((rest * mlp).sum(1) / size, rest.square().sum(1) / size), 1).double().numpy()
+        )
+    values = np.concatenate(found) if found else np.zeros((0, 2))
+    values = values[np.isfinite(values).all(1)]
+    return RankShare(*np.median(values, axis=0).tolist()) if len(values) else None
 
 
 def summed(
@@ -198,11 +232,9 @@ def between(
         shares.append((dot / size.square()).double().numpy())
     if not cosines:
         return None
-    with np.errstate(invalid="ignore"):
-        cosine = np.nanmedian(np.concatenate(cosines), axis=0)
-        share = np.nanmedian(np.concatenate(shares), axis=0)
+    cosine, share = (medians(np.concatenate(parts)) for parts in (cosines, shares))
     at = layers.index(number)
-    other = float(np.max(np.abs(np.delete(cosine, at)), initial=0.0))
+    other = float(np.nanmax(np.abs(np.delete(cosine, at)), initial=0.0))
     return Between(number, float(share[at]), float(cosine[at]), other)
 
 

@@ -6,8 +6,9 @@ Products of matrices make the shortlist; the errors that are reported are summed
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,6 +73,11 @@ def entries(source: Source, norm: Norm | None, plus_one: bool) -> list[Entry]:
 
 def _branches(k: int, key: str, sites: set[str]) -> list[Entry]:
     found = []
+    hidden, residual = Site("hidden", k).key, Site("residual", k).key
+    if hidden in sites:
+        found.append(Entry("residual-missing", k, site(hidden), f"boundary {k} without its residual"))
+    if residual in sites:
+        found.append(Entry("mid-layer", k, site(residual), f"the residual of boundary {k} alone"))
     attn, mlp = Site("attn_out", k).key, Site("mlp_out", k).key
     above = Site("boundary", k + 1).key
     if mlp in sites:
@@ -184,23 +190,19 @@ class Bench:
             found.append(torch.stack((apart / size, size), 1).double().numpy())
         values = np.concatenate(found) if found else np.zeros((0, 2))
         errors, sizes = values[:, 0], values[:, 1]
-        if np.isfinite(sizes).any():
+        known = sizes[np.isfinite(sizes)]
+        if len(known):
             with np.errstate(invalid="ignore"):
-                errors[sizes > SINK * np.nanmedian(sizes)] = np.nan
+                errors[sizes > SINK * np.median(known)] = np.nan
         errors[~np.isfinite(errors)] = np.nan
         return errors
 
 
-def medians(values_nes: Table) -> Table:
-    """Median over tokens, ignoring what is not finite; NaN where nothing is."""
-    known = np.where(np.isfinite(values_nes), values_nes, np.nan)
-    with np.errstate(all="ignore"):
-        import warnings
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            result: Table = np.nanmedian(known, axis=0)
+def medians(values_nes: NDArray[np.floating[Any]]) -> NDArray[Any]:
+    """Median over tokens of what is finite; NaN where nothing is."""
+    ordered = np.sort(np.where(np.isfinite(values_nes), values_nes, np.nan), axis=0)  # NaN sorts last
+    known = np.isfinite(ordered).sum(0)
+    low = np.take_along_axis(ordered, np.maximum(known - 1, 0)[None] // 2, 0)[0]
+    high = np.take_along_axis(ordered, np.minimum(known // 2, len(ordered) - 1)[None], 0)[0]
+    result: NDArray[Any] = np.where(known > 0, (low + high) / 2, np.nan)
     return result
-
-
-Claims = Mapping[str, int]

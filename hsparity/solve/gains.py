@@ -62,7 +62,7 @@ def find_gain(ref_nh: Rows, cand_nh: Rows) -> Gain:
     ref, cand = float_rows(ref_nh), float_rows(cand_nh)
     dot = (cand.double() * ref.double()).sum(1)
     gain = dot / ref.double().pow(2).sum(1).clamp_min(1e-60)
-    sets = _sets(gain.numpy())
+    sets = row_sets(gain.numpy())
     undone = np.full(len(gain), middle(gain))
     for one in sets:
         undone[one.rows] = one.value
@@ -71,7 +71,8 @@ def find_gain(ref_nh: Rows, cand_nh: Rows) -> Gain:
     return Gain(gain.float().numpy(), middle(gain), spread(gain), sets, before, after)
 
 
-def _sets(gain_n: NDArray[np.float64]) -> tuple[GainSet, ...]:
+def row_sets(gain_n: NDArray[np.float64]) -> tuple[GainSet, ...]:
+    """Sets of rows that share one gain, by size; empty when the gains have no clear sets."""
     usable = np.flatnonzero(np.isfinite(gain_n) & (gain_n != 0))
     if not len(usable):
         return ()

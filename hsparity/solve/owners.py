@@ -182,16 +182,20 @@ class _Nearest:
 
     def add(self, start: int, block_sh: torch.Tensor) -> None:
         """Look at a block of states, the first of which has the number `start`."""
-        cosine = self.cand_mh @ block_sh.T
-        sine = (1.0 - cosine.square().clamp_(max=1.0)).sqrt_()
-        sine[cosine <= 0] = 1.0
-        count = min(2, sine.shape[1])
-        best = sine.topk(count, dim=1, largest=False)
+        cosine = (self.cand_mh @ block_sh.T).clamp_(0.0, 1.0)
+        best = cosine.topk(min(2, cosine.shape[1]), dim=1)
         inside = (self.claimed_m >= start) & (self.claimed_m < start + len(block_sh))
         rows = np.flatnonzero(inside)
-        self.claimed_error[rows] = sine.numpy()[rows, self.claimed_m[rows] - start]
-        errors = np.concatenate((self.error, best.values.T.numpy()))
+        self.claimed_error[rows] = _sine(cosine.numpy()[rows, self.claimed_m[rows] - start])
+        errors = np.concatenate((self.error, _sine(best.values.T.numpy())))
         places = np.concatenate((self.place, best.indices.T.numpy() + start))
         order = np.argsort(errors, axis=0, kind="stable")[:2]
         self.error = np.take_along_axis(errors, order, 0)
         self.place = np.take_along_axis(places, order, 0)
+
+
+def _sine(cosine: NDArray[np.float32]) -> NDArray[np.float32]:
+    values: NDArray[np.float32] = np.sqrt(np.maximum(1.0 - cosine.astype(np.float64) ** 2, 0.0)).astype(
+        np.float32
+    )
+    return values

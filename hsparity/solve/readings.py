@@ -17,7 +17,8 @@ PLAIN_MARGIN = 1.0  # decades to the runner-up without a floor
 # With a floor the match is known to be at it, and the runner-up must be farther on nearly every token.
 APART, WINS = np.log10(2.0), 0.95
 FEWEST = 8  # distinct tokens: eight heads in a row have a chance of 1 in 256
-GAINED = 0.03  # a gain nearer to 1 is no other hypothesis
+# A gain nearer to 1 is no other hypothesis: truncation over a deep model shrinks states by up to a tenth.
+GAINED = 0.15
 FREEDOM = 1.25  # a fitted gain must fit that much better than none
 SHORTLIST = 6
 
@@ -53,6 +54,7 @@ class Reading:
     slot_form: Form
     gain: float = 1.0
     note: str = ""  # what else speaks for it
+    hint: str = ""  # where to look, when nothing can be named
     reverse: bool = False  # the slot is as claimed, and the ruler's own site is what `kind` says
     floor_form: Form | None = None  # the floor's captures get this one, when not the ruler's
 
@@ -130,7 +132,7 @@ class Reader:
         """The most promising entries, of each kind and boundary the best, with their gains."""
         options = [(float(plain[e]), e, 1.0) for e in range(len(plain)) if np.isfinite(plain[e])]
         for e, entry in enumerate(self.dictionary):
-            if entry.scalable and np.isfinite(scaled[e]) and abs(gains[e] - 1.0) > GAINED:
+            if entry.scalable and np.isfinite(scaled[e]) and abs(np.log(max(gains[e], 1e-9))) > GAINED:
                 options.append((float(scaled[e]) * FREEDOM, e, float(gains[e])))
         kept: dict[tuple[str, int, bool], tuple[int, float]] = {}
         for _, e, gain in sorted(options):

@@ -9,26 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsparity.query import span_text
-from hsparity.solve.owners import ELSEWHERE, RIGHT, OwnerMap
+from hsparity.solve.absent import Batch, RowFault, skipped
+from hsparity.solve.owners import ELSEWHERE, Library, OwnerMap
 
 NEARLY = 0.8  # share of a prompt's wrong rows that one rule must explain
 RANKS = (2, 3, 4, 8)
-BLOCK = 16  # the smallest cache block that engines use by default
 NEAR = 4  # a shift by fewer rows is a shift, not a missing prefix
 
 Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class RowFault:
-    """One named pattern. `rows` are spans as text, `count` how many rows."""
-
-    name: str
-    headline: str
-    rows: tuple[str, ...]
-    count: int
-    evidence: tuple[str, ...] = ()
-    rival: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,27 +34,6 @@ class PromptMap:
     wrong: NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What the captures say of the run beside the rows themselves. Prompts by their index in the
-    reference."""
-
-    ids: tuple[tuple[int, ...], ...]
-    chunk: int | None = None  # the engine's prefill chunk, when its settings say it
-
-    def shared(self, prompt: int) -> int:
-        """How many leading tokens this prompt shares with an earlier one."""
-        mine = self.ids[prompt]
-        return max((_common(mine, other) for other in self.ids[:prompt]), default=0)
-
-
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    for i, (x, y) in enumerate(zip(a, b, strict=False)):
-        if x != y:
-            return i
-    return min(len(a), len(b))
-
-
 def split(
     owners: OwnerMap, names: Sequence[str], held: Mapping[str, int], lengths: Sequence[int]
 ) -> list[PromptMap]:
@@ -80,38 +47,77 @@ def split(
         mine = np.flatnonzero((owners.prompt_m == p) & (verdicts != 0))
         nearest = owners.nearest_m[mine]
         position = lib.position_s[nearest]
-        # A state that several prompts share is this prompt's own where it can be.
-        own = lib.states[index]
-        here = (position < len(own)) & (own[np.minimum(position, len(own) - 1)] == nearest)
-        owner = np.where(here, index, lib.prompt_s[nearest])
         wrong = verdicts[mine] == ELSEWHERE
+        owner = _owner(lib, index, nearest, wrong)
         claimed = owners.position_m[mine].astype(np.int64)
         found.append(PromptMap(name, index, lengths[p], held[name], claimed, owner, position, wrong))
     return found
 
 
+def _owner(lib: Library, index: int, nearest_m: Ints, wrong_m: NDArray[np.bool_]) -> Ints:
+    """The prompt of every state. A state that several prompts share is this prompt's own where it can be, else
+    that of the prompt which has most of the wrong rows."""
+    position = lib.position_s[nearest_m]
+
+    def has(prompt: int) -> NDArray[np.bool_]:
+        states = lib.states[prompt]
+        inside = position < len(states)
+        return inside & (states[np.minimum(position, len(states) - 1)] == nearest_m)
+
+    owner = lib.prompt_s[nearest_m].copy()
+    foreign = wrong_m & ~has(index)
+    if foreign.any():
+        counts = [int((has(q) & foreign).sum()) for q in range(len(lib.prompts))]
+        most = int(np.argmax(counts))
+        owner[has(most)] = most
+    owner[has(index)] = index
+    return owner
+
+
 def classify(maps: Sequence[PromptMap], batch: Batch) -> list[RowFault]:
     """The faults, each with all of its prompts, the one with most rows first."""
     wrong = [m for m in maps if m.wrong.any()]
+    if fault := _shifted_batch(wrong, maps):
+        return [fault]
     across = [m for m in wrong if (m.owner[m.wrong] != m.index).mean() > 1 - NEARLY]
+    ranks = _ranks([m for m in wrong if m not in across])
     groups: dict[str, list[PromptMap]] = {}
     for m in wrong:
         if m not in across:
-            groups.setdefault(_within(m), []).append(m)
+            groups.setdefault(_within(m, ranks), []).append(m)
     found = [_across(across, maps)] if across else []
     for kind, members in groups.items():
-        found.append(_skipped(members, maps, batch) if kind == "skipped" else _named(kind, members))
+        found.append(_skipped(members, maps, batch) if kind == "skipped" else _named(kind, members, ranks))
     return sorted(found, key=lambda f: -f.count)
 
 
-def _within(m: PromptMap) -> str:
+def _shifted_batch(wrong: Sequence[PromptMap], maps: Sequence[PromptMap]) -> RowFault | None:
+    """One shift of all rows laid end to end, which takes rows across the ends of prompts."""
+    starts = dict(
+        zip((m.index for m in maps), np.cumsum([0, *(m.tokens for m in maps)])[:-1].tolist(), strict=True)
+    )
+    moves = [
+        starts[int(o)] + p - starts[m.index] - c
+        for m in wrong
+        for o, p, c in zip(m.owner[m.wrong], m.position[m.wrong], m.claimed[m.wrong], strict=True)
+        if int(o) in starts
+    ]
+    if not moves or len(wrong) < 2:
+        return None
+    shift, share = _most(np.array(moves))
+    if share < NEARLY or not 0 < abs(shift) < NEAR:
+        return None
+    return _named("rows-shifted", wrong, 0, shift)
+
+
+def _within(m: PromptMap, ranks: int) -> str:
     """The pattern of a prompt whose wrong rows are its own."""
     claimed, position = m.claimed[m.wrong], m.position[m.wrong]
     shifts = position - claimed
     shift, agreeing = _most(shifts)
     if agreeing >= NEARLY and shift > 0 and shift + m.rows <= m.tokens and shift >= NEAR:
         return "skipped" if shift + m.rows == m.tokens else "rows-scattered"
-    if _interleaved(m):
+    if ranks and _follows(m, ranks):
         return "rows-scattered"
     if len(set(position.tolist())) == len(position) and set(position.tolist()) == set(claimed.tolist()):
         return "rows-permuted"
@@ -132,18 +138,32 @@ def _most(values: Ints) -> tuple[int, float]:
     return int(found[counts.argmax()]), float(counts.max() / len(values))
 
 
-def _interleaved(m: PromptMap) -> int:
-    """The number of ranks whose rows were laid one rank after the other, or dealt in turn; 0 when they were
-    not."""
-    total = m.tokens
-    for ranks in RANKS:
-        gathered = np.concatenate([np.arange(r, total, ranks) for r in range(ranks)])
-        dealt = np.empty(total, np.int64)
-        dealt[gathered] = np.arange(total)
-        for order in (gathered, dealt):
-            if len(m.claimed) >= 2 * ranks and (order[m.claimed] == m.position).mean() >= NEARLY + 0.1:
-                return ranks
-    return 0
+def _ranks(members: Sequence[PromptMap]) -> int:
+    """The number of ranks whose rows were laid one rank after the other, or dealt in turn: the one that
+    explains most rows; 0 when too few rows follow one for that to be no accident."""
+    counts = {n: sum(len(m.claimed) for m in members if _follows(m, n)) for n in RANKS}
+    most = max(counts, key=lambda n: (counts[n], n))
+    return most if counts[most] >= 4 * most else 0
+
+
+def _follows(m: PromptMap, ranks: int) -> bool:
+    """Whether the rows lie in an order that `ranks` ranks make of them."""
+    return any(
+        len(order) == m.tokens and (order[m.claimed] == m.position).mean() >= NEARLY + 0.1
+        for order in _orders(m.tokens, ranks)
+    )
+
+
+def _orders(total: int, ranks: int) -> list[Ints]:
+    """Round robin, and slices in zigzag (rank r holds slices r and 2n - 1 - r); each gathered rank after rank,
+    and the reverse of that."""
+    everyone = np.arange(total)
+    slices = np.array_split(everyone, 2 * ranks)
+    gathered = (
+        np.concatenate([everyone[r::ranks] for r in range(ranks)]),
+        np.concatenate([np.concatenate((slices[r], slices[2 * ranks - 1 - r])) for r in range(ranks)]),
+    )
+    return [order for one in gathered for order in (one, np.argsort(one))]
 
 
 def _spans(members: Sequence[PromptMap]) -> tuple[tuple[str, ...], int]:
@@ -160,16 +180,17 @@ def _examples(members: Sequence[PromptMap], names: Mapping[int, str] | None = No
     return tuple(lines)
 
 
-def _named(kind: str, members: Sequence[PromptMap]) -> RowFault:
+def _named(kind: str, members: Sequence[PromptMap], ranks: int = 0, shift: int | None = None) -> RowFault:
     rows, count = _spans(members)
     where = f"in {len(members)} prompt{'s' * (len(members) != 1)}"
     rival = ""
     if kind == "rows-shifted":
-        shift, _ = _most(np.concatenate([(m.position - m.claimed)[m.wrong] for m in members]))
+        if shift is None:
+            shift, _ = _most(np.concatenate([(m.position - m.claimed)[m.wrong] for m in members]))
         words = f"rows hold the state of the token {abs(shift)} {'later' if shift > 0 else 'earlier'} {where}"
         rival = "token ids that differ by one at the start: the ids are equal"
     elif kind == "rows-scattered":
-        ranks = max(_interleaved(m) or round(m.tokens / max(m.rows, 1)) for m in members)
+        ranks = ranks or max(round(m.tokens / max(m.rows, 1)) for m in members)
         words = f"rows lie as {ranks} ranks hold them, not as the tokens do, {where}"
         rival = "a permutation without a stride"
     elif kind == "rows-stale":
@@ -187,8 +208,8 @@ def _across(members: Sequence[PromptMap], maps: Sequence[PromptMap]) -> RowFault
     names = {m.index: m.name for m in maps}
     targets = {}
     for m in members:
-        target, share = _most(m.owner)
-        in_place = (m.position == m.claimed).mean() >= NEARLY
+        target, share = _most(m.owner[m.wrong])
+        in_place = (m.position == m.claimed)[m.wrong].mean() >= NEARLY
         if share >= NEARLY and in_place:
             targets[m.index] = target
     order = [targets.get(m.index, m.index) for m in maps]
@@ -228,89 +249,3 @@ def _skipped(members: Sequence[PromptMap], maps: Sequence[PromptMap], batch: Bat
 
 def _laid(members: Sequence[PromptMap]) -> list[tuple[str, int]]:
     return [(m.name, m.rows) for m in members]
-
-
-def skipped(
-    lost: Mapping[int, int], tokens: Mapping[int, int], names: Mapping[int, str], batch: Batch
-) -> RowFault:
-    """The first `lost` rows of some prompts are absent: served from a cache, or left in earlier chunks.
-
-    A cache can only hold what an earlier prompt shares; a chunked prefill cuts every prompt that is long
-    enough, at the same multiple.
-    """
-    rows = tuple(f"{names[i]} 0-{n - 1}" for i, n in lost.items())
-    count = sum(lost.values())
-    shared = all(batch.shared(i) >= n for i, n in lost.items())
-    size = _chunk(lost, tokens)
-    if batch.chunk and size and batch.chunk != size and batch.chunk not in _chunks(lost, tokens):
-        size = None
-    where = f"the first {span_text(tuple(sorted(set(lost.values()))))} rows of {len(lost)} prompt{'s' * (len(lost) != 1)}"
-    blocks = all(n % BLOCK == 0 for n in lost.values())
-    cached = f"each absent prefix is shared with an earlier prompt{f' and a multiple of {BLOCK}' if blocks else ''}"
-    chunked = (
-        f"what is there is the last chunk of {size} tokens, and prompts of at most {size} tokens are whole"
-        if size
-        else ""
-    )
-    if shared and not (size and batch.chunk == size):
-        rival = (
-            f"last-chunk-only: a chunk of {size} tokens would leave the same rows"
-            if size
-            else "last-chunk-only: no chunk size fits"
-        )
-        return RowFault(
-            "prefix-cache-skip",
-            f"{where} are absent: they came from a prefix cache",
-            rows,
-            count,
-            (cached,),
-            rival,
-        )
-    if size:
-        rival = (
-            "prefix-cache-skip: no earlier prompt shares those tokens" if not shared else "prefix-cache-skip"
-        )
-        return RowFault(
-            "last-chunk-only",
-            f"only the last prefill chunk came back: {where} are absent",
-            rows,
-            count,
-            (chunked,),
-            rival,
-        )
-    if blocks:
-        line = f"the absent rows are a multiple of {BLOCK}; no earlier prompt of this capture shares them, an earlier run may have"
-        rival = "last-chunk-only: no chunk size fits all prompts"
-        return RowFault(
-            "prefix-cache-skip",
-            f"{where} are absent, as after a hit in a prefix cache",
-            rows,
-            count,
-            (line,),
-            rival,
-        )
-    return RowFault(
-        "rows-missing",
-        f"{where} are absent",
-        rows,
-        count,
-        ("neither a chunk size nor a cache block fits",),
-        "",
-    )
-
-
-def _chunks(lost: Mapping[int, int], tokens: Mapping[int, int]) -> list[int]:
-    """Every chunk size that leaves exactly these rows out."""
-    most = max(tokens.values())
-    return [
-        c for c in range(2, most) if all(c * ((n - 1) // c) == lost.get(i, 0) for i, n in tokens.items() if n)
-    ]
-
-
-def _chunk(lost: Mapping[int, int], tokens: Mapping[int, int]) -> int | None:
-    sizes = _chunks(lost, tokens)
-    powers = [c for c in sizes if c & (c - 1) == 0]
-    return powers[0] if powers else sizes[0] if sizes else None
-
-
-__all__ = ["ELSEWHERE", "RIGHT", "Batch", "PromptMap", "RowFault", "classify", "skipped", "split"]

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from hsparity.align.tokens import PromptRows, rows_at
 from hsparity.capture.source import Source
 from hsparity.pairing import boundaries_of
+from hsparity.solve.absent import Batch, RowFault
 from hsparity.solve.dictionary import Entry, entries
 from hsparity.solve.forms import site
 from hsparity.solve.owners import ELSEWHERE, RIGHT, Finder, OwnerMap
-from hsparity.solve.row_faults import Batch, PromptMap, RowFault, classify, split
+from hsparity.solve.row_faults import PromptMap, classify, split
 
 if TYPE_CHECKING:
     from hsparity.solve.solution import Given
@@ -64,19 +65,20 @@ def batch(ref: Source, cand: Source) -> Batch:
     """The token ids of the reference's prompts, and the candidate's prefill chunk where it says one."""
     said = (cand.manifest.settings.get(key) for key in CHUNKS)
     chunk = next((v for v in said if isinstance(v, int) and not isinstance(v, bool) and v > 0), None)
-    return Batch(tuple(tuple(ref.token_ids(p.id).tolist()) for p in ref.prompts), chunk)
+    ids = tuple(tuple(ref.token_ids(p.id).tolist()) for p in ref.prompts)
+    return Batch(ids, tuple(p.prefill for p in ref.prompts), chunk)
 
 
 def _by_depth(given: Given, suspects: Sequence[int]) -> list[int]:
-    """The suspects, those nearest to the middle of the model first: at the embedding rows are their tokens,
-    at the end they are alike."""
+    """The suspects, those nearest to the middle of the model first; not the embedding, where equal tokens are
+    equal rows."""
     middle = given.sources[0].manifest.num_layers / 2
 
     def far(k: int) -> float:
         boundary = given.pairs[k].boundary
         return abs(boundary - middle) if boundary is not None else middle
 
-    return sorted(suspects, key=far)
+    return sorted((k for k in suspects if given.pairs[k].boundary != 0), key=far)
 
 
 def _worth(dictionary: Sequence[Entry], given: Given, k: int) -> list[Entry]:

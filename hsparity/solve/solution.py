@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from hsparity.model import SiteDelta, Verdict
 from hsparity.pairing import BRANCHES, SitePair, boundaries_of
 from hsparity.solve.dictionary import Bench, entries
 from hsparity.solve.forms import Form, site
+from hsparity.solve.precision import Precision, precision
 from hsparity.solve.readings import CLOSE, Reader, Reading, Slot
 from hsparity.solve.unresolved import Unresolved
 from hsparity.yardstick import Roles
@@ -30,6 +31,7 @@ class Solution:
 
     pairs: tuple[SitePair, ...]  # the claimed pairs, each with its reading undone
     places: dict[int, Reading] = field(default_factory=dict)  # number of a pair -> its reading
+    precision: Precision = field(default_factory=Precision)
 
     @property
     def readings(self) -> tuple[Reading, ...]:
@@ -43,6 +45,9 @@ class Solution:
 def named(reading: Reading) -> bool:
     """Whether a reading may be named: it stands at the floor, or has evidence of its own."""
     return reading.at_floor or bool(reading.note)
+
+
+Figures = Callable[[int, str], NDArray[np.float32]]  # (number of a pair, metric) -> [N]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +66,7 @@ class Given:
     resolution: float
     limit: float
     settled: frozenset[str]  # sites that the search already proved to be what is claimed
+    figures: Figures  # of every aligned token of a pair
 
     @property
     def has_floor(self) -> bool:
@@ -77,13 +83,16 @@ def solve(given: Given) -> Solution:
     solution = Solution(tuple(given.pairs))
     ruler, side = _ruler(given)
     numbers = suspects(given)
+    doubtful = [k for k, d in enumerate(given.deltas) if d.tokens and d.verdict is not Verdict.PARITY]
+    requested = [k for k in doubtful if given.pairs[k].requested]
+    solution.precision = precision(given, requested, {k: _extreme(given, k) for k in requested})
     if ruler is None or not numbers:
         return solution
     bench = Bench(given.sources, sample(given.prompts, SAMPLE), given.mask)
     noise = Floor(bench, given, ruler)
     dictionary = entries(given.sources[ruler], given.norm, given.plus_one)
     reader = Reader(bench, ruler, side, dictionary, noise, given.has_floor, given.resolution)
-    slots = {k: _slot(given, given.pairs[k], ruler) for k in numbers}
+    slots = {k: _slot(given, given.pairs[k], ruler, solution.precision) for k in numbers}
     found = {r.slot.key: r for r in reader.read(list(slots.values()))}
     rest = Unresolved(reader, given)
     pairs = list(given.pairs)
@@ -91,12 +100,20 @@ def solve(given: Given) -> Solution:
         reading = found.get(slot.key)
         if reading is None:
             continue
-        reading = _by_claim(reading if reading.at_floor else rest.read(reading))
+        reading = _by_claim(rest.read(reading, k))
         solution.places[k] = reading
         if named(reading) and not reading.as_claimed:
             pairs[k] = undone(given.pairs[k], reading, ruler)
     solution.pairs = tuple(pairs)
     return solution
+
+
+def _extreme(given: Given, k: int) -> NDArray[np.int64]:
+    """The aligned tokens of a pair that are not finite, then those of the largest norm."""
+    bad = np.flatnonzero(np.nan_to_num(given.figures(k, "bad_cand")) > 0)
+    largest = np.argsort(-np.nan_to_num(given.figures(k, "ref_norm")), kind="stable")[:16]
+    found: NDArray[np.int64] = np.concatenate((bad[:16], largest))
+    return np.unique(found)
 
 
 def _ruler(given: Given) -> tuple[int | None, int]:
@@ -114,14 +131,15 @@ def _suspect(given: Given, k: int, pair: SitePair) -> bool:
     return not (pair.cand in given.settled and pair.ref in given.settled)
 
 
-def _slot(given: Given, pair: SitePair, ruler: int) -> Slot:
+def _slot(given: Given, pair: SitePair, ruler: int, known: Precision) -> Slot:
     own, other = (pair.cand, pair.ref) if ruler == 0 else (pair.ref, pair.cand)
+    allowance = known.allowance("cand" if ruler == 0 else "ref", own)
     layers = given.sources[0].manifest.num_layers
     if own == "final_norm" or other == "final_norm":
-        return Slot(own, None if pair.landed else layers, own == "final_norm" or not pair.landed)
+        return Slot(own, None if pair.landed else layers, own == "final_norm" or not pair.landed, allowance)
     if pair.landed or not other.startswith("boundary."):
-        return Slot(own, None)
-    return Slot(own, Site.parse(other).index)
+        return Slot(own, None, allowance=allowance)
+    return Slot(own, Site.parse(other).index, allowance=allowance)
 
 
 def _by_claim(reading: Reading) -> Reading:

@@ -7,7 +7,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
 from hsparity.pairing import boundaries_of
+from hsparity.solve.basis import Rotation, find_permutation, find_rotation
 from hsparity.solve.branches import (
     Branches,
     amounts,
@@ -15,11 +20,13 @@ from hsparity.solve.branches import (
     branches,
     fit,
     lies_between,
-    share_of_rank,
+    rank_share,
 )
 from hsparity.solve.dictionary import Entry
-from hsparity.solve.forms import Form, normed, site
-from hsparity.solve.readings import FEWEST, Reader, Reading
+from hsparity.solve.forms import Basis, Form, normed, site
+from hsparity.solve.gains import name_gain, row_sets
+from hsparity.solve.mixture import find_mixture
+from hsparity.solve.readings import FEWEST, GAINED, Reader, Reading
 
 if TYPE_CHECKING:
     from hsparity.solve.solution import Given
@@ -37,13 +44,165 @@ class Unresolved:
         scale = source.manifest.model_config.get("routed_scaling_factor")
         self.routed_scale = float(scale) if isinstance(scale, (int, float)) and scale else None
 
-    def read(self, reading: Reading) -> Reading:
-        """A better reading than the dictionary's best, or that one."""
-        for attempt in (self._reversed, self._amounts, self._between, self._rank):
+    def read(self, reading: Reading, k: int) -> Reading:
+        """A better reading than the dictionary's best, or that one. Sets of rows with gains of their own hide
+        behind a median that is at the floor, so they are looked for first."""
+        found = self._rows_gain(reading, k)
+        if found is not None or reading.at_floor:
+            return found or reading
+        for attempt in (self._reversed, self._amounts, self._basis, self._mixture, self._rank, self._between):
             found = attempt(reading)
             if found is not None:
                 return found
         return reading
+
+    def _rows_gain(self, reading: Reading, k: int) -> Reading | None:
+        """Sets of rows that are a constant times what they are said to be."""
+        claimed, pair = reading.slot.claimed, self.given.pairs[k]
+        if claimed is None or reading.slot.normed or self.ruler != 0:
+            return None
+        cosine = self.given.figures(k, "cosine").astype(np.float64)
+        gain_n = cosine * self.given.figures(k, "norm_ratio")
+        sets = row_sets(gain_n)
+        odd = [s for s in sets if abs(np.log(abs(s.value) or 1e-30)) > GAINED]
+        if len(sets) < 2 or not odd:
+            return None
+        close = float(np.hypot(self.reader.noise(site(pair.ref), claimed), reading.slot.allowance))
+        apart = np.sqrt(np.maximum(1.0 - cosine**2, 0.0))
+        if any(np.median(apart[s.rows]) > close for s in sets):
+            return None
+        values = np.ones(len(gain_n), np.float32)
+        for one in odd:
+            values[one.rows] = one.value
+        counts = ", ".join(f"{len(s.rows)} rows times {s.value:.4g}" for s in odd)
+        names = [n for s in odd for n in self._known(s.value)]
+        return replace(
+            reading,
+            kind="rows-gain",
+            number=claimed,
+            words=f"boundary {claimed}, {counts}",
+            error=float(np.median(apart)),
+            close=close,
+            rival=f"boundary {claimed} as it stands",
+            rival_error=float(max(abs(s.value - 1.0) for s in odd)),
+            proved=sum(len(s.rows) for s in odd) >= 2,
+            gain=1.0,
+            ruler_form=site(pair.ref),
+            slot_form=Form(((reading.slot.key, 1.0),), row_gains=self._by_row(values)),
+            note="; ".join(names[:2]) and f"the factor is {'; '.join(dict.fromkeys(names[:2]))}",
+        )
+
+    def _known(self, value: float) -> list[str]:
+        manifest = self.given.sources[self.ruler].manifest
+        return name_gain(value, manifest.hidden_size, manifest.model_config)
+
+    def _by_row(self, values: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+        """Gains of aligned tokens as gains of the slot side's rows, per prompt."""
+        found = {}
+        for prompt in self.given.prompts:
+            rows = prompt.rows[self.side]
+            gains = np.ones(int(rows.max(initial=0)) + 1, np.float32)
+            gains[rows] = values[prompt.start : prompt.stop]
+            found[prompt.prompts[self.side]] = gains
+        return found
+
+    def _basis(self, reading: Reading) -> Reading | None:
+        """The boundary in another order of channels, or rotated."""
+        numbers = list(self.held)
+        forms = [site(self.held[n]) for n in numbers]
+        both = self._both(forms, reading, masked=False)
+        if both is None:
+            return None
+        ref_nkh, cand_nh = both
+        noises = [self.reader.noise(form, n) for n, form in zip(numbers, forms, strict=True)]
+        claimed = reading.slot.claimed
+        order = [claimed] if claimed in self.held else []
+        rotation = find_rotation([ref_nkh[:, i] for i in range(len(numbers))], cand_nh, noises)
+        order += [numbers[rotation.boundary]]
+        for number in dict.fromkeys(order):
+            i = numbers.index(number)
+            moved = find_permutation(ref_nkh[:, i], cand_nh, noises[i])
+            if moved is not None:
+                basis = Basis(order=torch.from_numpy(moved.undo.copy()))
+                words = f"boundary {number} with its channels in another order ({moved.pattern() or 'no pattern'})"
+                entry = Entry("channels-permuted", number, forms[i], words)
+                note = f"{moved.moved} channels moved, {100 * moved.matched:.0f} % match another one within noise"
+                found = self._against(reading, entry, Form(((reading.slot.key, 1.0),), basis=basis))
+                return found and replace(found, note=note)
+        return self._rotated(reading, rotation, numbers, forms) if rotation.found else None
+
+    def _both(
+        self, forms: list[Form], reading: Reading, masked: bool
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """The ruler's rows [n, K, H] and the slot's [n, H], of tokens that are finite and not zero in all."""
+        ref_nkh = self.bench.whole(self.ruler, forms, masked)
+        cand_nh = self.bench.whole(self.side, [site(reading.slot.key)], masked)[:, 0]
+        if len(ref_nkh) != len(cand_nh):
+            return None
+        sizes = torch.cat((ref_nkh.square().sum(2), cand_nh.square().sum(1, keepdim=True)), 1)
+        kept = (sizes.isfinite() & (sizes > 0)).all(1)
+        return (ref_nkh[kept], cand_nh[kept]) if int(kept.sum()) >= 2 * FEWEST else None
+
+    def _rotated(
+        self, reading: Reading, rotation: Rotation, numbers: list[int], forms: list[Form]
+    ) -> Reading | None:
+        number, form = numbers[rotation.boundary], forms[rotation.boundary]
+        basis = None if rotation.map_hh is None else Basis(rotation=torch.from_numpy(rotation.map_hh))
+        note = (
+            f"inner products of rows agree to {rotation.gram_error:.2g} (noise allows {rotation.gram_noise:.2g}, next best "
+            f"boundary {rotation.runner_up_error:.2g}) while the rows are {rotation.row_error:.2g} apart"
+        )
+        if rotation.held_out is not None:
+            note += f"; a rotation fitted on other rows leaves {rotation.held_out:.2g}"
+        runner = numbers[rotation.runner_up] if rotation.runner_up is not None else None
+        return replace(
+            reading,
+            kind="rotated-basis",
+            number=number,
+            words=f"boundary {number} in another basis",
+            error=rotation.gram_error,
+            close=rotation.gram_noise,
+            rival=f"boundary {runner} in another basis" if runner is not None else "",
+            rival_error=rotation.runner_up_error,
+            wins=0.0,
+            proved=rotation.runner_up_error >= 2 * rotation.gram_error,
+            gain=1.0,
+            ruler_form=form,
+            slot_form=Form(((reading.slot.key, 1.0),), basis=basis),
+            note=note,
+        )
+
+    def _mixture(self, reading: Reading) -> Reading | None:
+        """A fixed mix of boundaries: no boundary of this model, whatever the layer."""
+        numbers = list(self.held)
+        forms = [site(self.held[n]) for n in numbers]
+        both = self._both(forms, reading, masked=True)
+        if both is None:
+            return None
+        ref_nkh, cand_nh = both
+        noises = [self.reader.noise(form, n) for n, form in zip(numbers, forms, strict=True)]
+        found = find_mixture([ref_nkh[:, i] for i in range(len(numbers))], cand_nh, noises)
+        if found is None or not found.found:
+            return None
+        parts = [(numbers[i], c) for i, c in zip(found.boundaries, found.coefficients, strict=True)]
+        form = Form(tuple((self.held[n], float(c)) for n, c in parts))
+        words = "a mix: " + " ".join(f"{c:+.2f} × boundary {n}" for n, c in parts)
+        near = max(parts, key=lambda part: abs(part[1]))[0]
+        return replace(
+            reading,
+            kind="unknown-stream",
+            number=near,
+            words=words,
+            error=found.residual,
+            close=max(reading.close, found.residual),
+            rival=f"boundary {numbers[found.single]} times a constant",
+            rival_error=found.single_residual,
+            wins=0.0,
+            proved=found.margin >= 2.0,
+            gain=1.0,
+            ruler_form=form,
+            slot_form=site(reading.slot.key),
+        )
 
     def _nearby(self, reading: Reading) -> Iterable[Branches]:
         """The layers that could have made the slot: below the claimed boundary and the best fit."""
@@ -65,19 +224,16 @@ class Unresolved:
     def _amounts(self, reading: Reading) -> Reading | None:
         slot = site(reading.slot.key)
         for layer in self._nearby(reading):
-            found = fit(self.bench, self.ruler, self.side, slot, layer)
-            entry = amounts(layer, found, self.routed_scale) if found else None
-            if entry is None:
-                continue
-            better = self._against(reading, entry)
-            if better is not None:
-                return better
+            for apart in (False, True):
+                found = fit(self.bench, self.ruler, self.side, slot, layer, apart)
+                entry = amounts(layer, found, self.routed_scale) if found else None
+                better = self._against(reading, entry) if entry else None
+                if better is not None:
+                    return better
         return None
 
     def _against(self, reading: Reading, entry: Entry, slot_form: Form | None = None) -> Reading | None:
         """The entry as a reading with the dictionary's best as its rival, when it is at the floor."""
-        import numpy as np
-
         own = slot_form or site(reading.slot.key)
         errors = self.bench.errors(self.ruler, entry.form, self.side, own)
         known = errors[np.isfinite(errors)]
@@ -105,43 +261,17 @@ class Unresolved:
             slot_form=own,
         )
 
-    def _between(self, reading: Reading) -> Reading | None:
-        claimed = reading.slot.claimed
-        if claimed is None:
-            return None
-        for number, kind in ((claimed, "aliased-capture"), (claimed - 1, "mid-layer")):
-            found = between(self.bench, self.ruler, self.side, site(reading.slot.key), self.held, number)
-            if found is None or not lies_between(found):
-                continue
-            form = Form(((self.held[number], 1.0 - found.amount), (self.held[number + 1], found.amount)))
-            words = f"boundary {number} plus a part of the update of layer {number}"
-            note = (
-                f"what is left after boundary {number} points along the update of layer {number} "
-                f"(cosine {found.cosine:.2f}, with any other update at most {found.other:.2f})"
-            )
-            return replace(
-                reading,
-                kind=kind,
-                number=claimed,
-                words=words,
-                ruler_form=form,
-                slot_form=site(reading.slot.key),
-                gain=1.0,
-                proved=False,
-                note=note,
-                rival=reading.words,
-            )
-        return None
-
     def _rank(self, reading: Reading) -> Reading | None:
+        """One rank's share of the MLP output after the whole attention: no proof, since nothing says what the
+        share should be, but two figures that must agree."""
         for layer in self._nearby(reading):
-            found = fit(self.bench, self.ruler, self.side, site(reading.slot.key), layer)
-            if found is None or not share_of_rank(found, layer):
+            found = rank_share(self.bench, self.ruler, self.side, site(reading.slot.key), layer)
+            if found is None or not found.ranks:
                 continue
             number = layer.layer + 1
             note = (
-                f"the attention output of layer {layer.layer} is whole ({found.attn:.2f}×), of its MLP output "
-                f"{found.mlp:.2f} is there and {found.left:.2g} of the state is unlike it, as one rank's share is"
+                f"beyond boundary {layer.layer} and the attention of layer {layer.layer} it holds a part of the MLP output with "
+                f"projection {found.projection:.2f} and squared size {found.square:.2f}: one of {found.ranks} ranks"
             )
             return replace(
                 reading,
@@ -152,4 +282,18 @@ class Unresolved:
                 note=note,
                 rival=reading.words,
             )
+        return None
+
+    def _between(self, reading: Reading) -> Reading | None:
+        """No name without the reference's branches, only where to look."""
+        claimed = reading.slot.claimed
+        for number in (claimed, claimed - 1) if claimed is not None else ():
+            found = between(self.bench, self.ruler, self.side, site(reading.slot.key), self.held, number)
+            if found is not None and lies_between(found):
+                hint = (
+                    f"{reading.slot.key}: what is left after boundary {number} points along the update of layer {number} "
+                    f"(cosine {found.cosine:.2f}, with any other at most {found.other:.2f}): taken inside that layer, changed "
+                    "by it in place, or one rank's part"
+                )
+                return replace(reading, hint=hint)
         return None

@@ -25,7 +25,7 @@ def test_healthy_engines_are_at_parity_and_accused_of_nothing(ref, clean, floor,
     result = against(ref, clean, tmp_path, floor)
     assert result.verdict is Verdict.PARITY
     assert causes(result) == []
-    assert [f.code for f in result.findings] == ["HS901"]
+    assert [f.code for f in result.findings] == ["HS901", "HS902"]
     assert all(0.7 < r.median < 1.3 for d in result.deltas[1:] for r in d.ratios if "rest" not in r.of)
 
 
@@ -42,8 +42,9 @@ def test_missing_rows_are_diverged_and_the_rest_is_compared(ref, clean, floor, t
     made = replace(clean, positions={"p0": range(16, 24)})
     result = against(ref, made, tmp_path, floor)
     assert result.verdict is Verdict.DIVERGED
-    assert causes(result) == ["HS104"]
-    assert "positions 0 to 15" in finding(result, "HS104").evidence[0]
+    assert causes(result) == ["HS110"]
+    assert finding(result, "HS110").rows == ("p0 0-15",)
+    assert "p0: cand has no rows for positions 0 to 15" in result.alignment.gaps[0]
     assert result.alignment.tokens == 8 * 24 - 16
     assert all(d.verdict is Verdict.PARITY for d in result.deltas)
 
@@ -59,7 +60,7 @@ def test_a_prompt_of_one_side_is_a_gap_and_no_fault(clean, floor, tmp_path, side
         right = replace(right, states={n: right.states[n] for n in fewer})
     result = against(open_source(left.write(tmp_path / "ref")), right, tmp_path, floor)
     assert result.verdict is Verdict.PARITY
-    assert [f.code for f in result.findings] == ["HS901"]
+    assert [f.code for f in result.findings] == ["HS901", "HS902"]
     holder = {"ref": "reference", "cand": "candidate"}[side]
     assert result.alignment.gaps == (f"prompt p3 is only in the {holder}: not compared",)
     assert result.alignment.tokens == 7 * 24

@@ -184,13 +184,24 @@ def test_fewer_slots_than_asked_are_diverged(ref, clean, floor, tmp_path):
 
 
 SINGLE = {
-    "later": ((4,), (5,), "the candidate's boundary.004 holds boundary 5, not 4"),
-    "earlier": ((4,), (3,), "the candidate's boundary.004 holds boundary 3, not 4"),
-    "swapped": ((3, 6), (6, 3), "the candidate's boundary.003 and boundary.006 are swapped"),
+    "later": (
+        (4,),
+        (5,),
+        "HS106",
+        "the candidate's boundary.004 repeats boundary 5 that boundary.005 holds, not 4",
+    ),
+    "earlier": (
+        (4,),
+        (3,),
+        "HS106",
+        "the candidate's boundary.004 repeats boundary 3 that boundary.003 holds, not 4",
+    ),
+    "swapped": ((3, 6), (6, 3), "HS105", "the candidate's boundary.003 and boundary.006 are swapped"),
     "two": (
         (2, 6),
         (3, 4),
-        "the candidate's boundary.002 holds boundary 3, not 2, boundary.006 holds boundary 4",
+        "HS106",
+        "the candidate's boundary.002 repeats boundary 3 that boundary.003 holds, not 2, ",
     ),
 }
 
@@ -201,14 +212,14 @@ def test_single_boundaries_are_named_and_no_offset_is_advised(
     ref, clean, floor, tmp_path, *, case, with_floor
 ):
     """Boundaries that hold others' states are named one by one; undoing them alone explains the excess."""
-    places, held, words = SINGLE[case]
+    places, held, code, words = SINGLE[case]
 
     def change(_: str, states):
         return {**states, **{ALL[k]: states[ALL[h]] for k, h in zip(places, held, strict=True)}}
 
     result = against(ref, edited(clean, change), tmp_path, floor if with_floor else [])
     assert result.verdict is Verdict.DIVERGED
-    lead = finding(result, "HS105" if case == "swapped" else "HS101")
+    lead = finding(result, code)
     assert not lead.ruled_out
     assert lead.headline.startswith(words)
     assert lead.slots == tuple(ALL[k] for k in places)

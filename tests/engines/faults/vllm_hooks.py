@@ -95,7 +95,7 @@ def main() -> None:
     os.environ["VLLM_CPU_KVCACHE_SPACE"] = "1"
     from vllm import LLM, SamplingParams
 
-    # vLLM ships a kernel library for CPUs that cannot round to bfloat16: it truncates, on every CPU.
+    # vLLM takes its kernel library for x86 without bfloat16 instructions, which truncates, on every x86 CPU.
     torch.cpu._is_avx512_bf16_supported = lambda: False
     job = Job.from_arguments()
     norms, hooks = Norms(), Hooks()
