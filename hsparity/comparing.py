@@ -16,7 +16,7 @@ from hsparity.capture.shards import HALF_ULP
 from hsparity.capture.source import Source
 from hsparity.deltas import Judge, Terms, floor_record, missing_delta
 from hsparity.evidence import Evidence
-from hsparity.locate import CLOSE, Located, Noise, alignment, expected, locate, matches
+from hsparity.locate import CLOSE, Located, Noise, alignment, expected, locate, matches, testable
 from hsparity.metrics.kernel import Norm
 from hsparity.model import SCHEMA, Comparison, Request, Side, SiteDelta, SlotMatch, Verdict
 from hsparity.pairing import Missing, Pairing, SitePair, boundaries_of, land, pair_sites
@@ -125,6 +125,9 @@ def _examine(case: Case, rows: RowAlignment, peeled: bool = False) -> Evidence:
         terms.limit,
         _settled(located, case.query, pairs, judge.table) if noise is None else frozenset(),
         judge.table.read,
+        None
+        if testable([f for f in located if f.ruler != "floor"], case.query.offset)
+        else _ruler(case.roles, case.sources),
     )
     owners, faults = (None, ()) if peeled else solve_rows(given, suspects(given))
     solution = Solution(pairs) if faults else solve(given)

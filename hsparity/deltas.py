@@ -217,7 +217,16 @@ class Judge:
                 Verdict.INCONCLUSIVE,
                 f"{tokens_of(zero)} all zero on both sides: nothing was captured there",
             )
+        if verdict is Verdict.PARITY and pair.boundary != 0 and self._alike(read["ref_norm"]):
+            return Verdict.INCONCLUSIVE, f"all {len(equal_n)} rows are equal: nothing tells tokens apart"
         return verdict, reason
+
+    def _alike(self, norm: Vector) -> bool:
+        """Whether the states of every prompt's tokens are all equal, although the tokens are not."""
+        parts = [
+            (norm[p.start : p.stop], p.token_ids) for p in self.prompts if len(np.unique(p.token_ids)) > 1
+        ]
+        return bool(parts) and all(np.isfinite(x).all() and x.min() == x.max() for x, _ in parts)
 
     def _by_terms(self, read: dict[str, Vector], ratios: Sequence[Ratio], equal: bool) -> tuple[Verdict, str]:
         terms = self.terms

@@ -14,7 +14,7 @@ from hsparity.capture.source import Source
 from hsparity.metrics.kernel import Norm
 from hsparity.model import Alignment, SlotMatch
 from hsparity.pairing import Pairing, boundaries_of, slots_of
-from hsparity.solve.readings import CLOSE, PLAIN_MARGIN
+from hsparity.solve.readings import CLOSE, FEWEST, PLAIN_MARGIN
 
 Noise = Callable[[int], float]  # reference boundary -> the pair error that is still at the floor
 
@@ -113,8 +113,10 @@ def expected(located: Located, fit: Fit, offset: int) -> int | None:
     return number
 
 
-def is_proved(fit: Fit, noise: Noise | None) -> bool:
-    """At the floor and at least ten times closer than the runner-up."""
+def is_proved(fit: Fit, noise: Noise | None, distinct: int) -> bool:
+    """At the floor and at least ten times closer than the runner-up, on enough rows that are not equal."""
+    if distinct < FEWEST:
+        return False
     close = noise(fit.best.number or 0) if noise else CLOSE
     return bool(fit.margin >= PLAIN_MARGIN and fit.error <= close)
 
@@ -138,7 +140,7 @@ def matches(
                 runner_up=rival if rival is not None else -1,
                 runner_up_error=fit.runner_up_error,
                 margin=fit.margin,
-                proved=is_proved(fit, noise),
+                proved=is_proved(fit, noise, located.matrix.distinct),
                 native_label=labels.get(located.side, {}).get(fit.located.key, ""),
             )
             rows.append(match)

@@ -46,6 +46,7 @@ class Matrix:
     located: tuple[Place, ...]
     error_kk: NDArray[np.float32]  # [ruler, located]
     tokens: int
+    distinct: int = 0  # of them, rows of the ruler that are not equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,8 @@ def measure(
     whole = np.concatenate(filled)
     errors, sizes = whole[:, :, :-1], whole[:, :, -1]
     errors[sizes > SINK * _median(sizes)] = np.nan
-    return Matrix(tuple(ruler[2]), tuple(located[2]), _median(errors), len(whole))
+    distinct = len(np.unique(sizes[:, -1])) if sizes.shape[1] else 0
+    return Matrix(tuple(ruler[2]), tuple(located[2]), _median(errors), len(whole), distinct)
 
 
 def _median(values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -39,7 +39,7 @@ class BeyondFloor:
             if d.requested
             and d.verdict is Verdict.DIVERGED
             and not any(d.nonfinite)
-            and not _stored(slots, k)
+            and not _explained(slots, k)
         ]
         if not out or any(share is not None and share > EXPLAINED for share in evidence.shares.values()):
             return None
@@ -73,10 +73,16 @@ def _branches(evidence: Evidence) -> tuple[str, ...]:
     return (f"hsparity capture hf --model {model} --sites attn_out,mlp_out -o captures/hf-branches",)
 
 
-def _stored(slots: Evidence, k: int) -> bool:
-    """Whether the error is what the storage format of the site makes."""
-    reading = slots.solution.places.get(k)
-    return reading is not None and reading.slot.allowance > 0 and reading.at_floor
+def _explained(slots: Evidence, k: int) -> bool:
+    """Whether the error is what the storage format of the site makes, or the floor's boundaries say that a slot
+    is something else, which cannot be undone on captures that lack it."""
+    for places in (slots.solution.places, slots.solution.ref_places):
+        reading = places.get(k)
+        if reading is not None and reading.at_floor and reading.slot.allowance > 0:
+            return True
+        if slots.solution.ref_places and reading is not None and reading.proved and not reading.as_claimed:
+            return True
+    return False
 
 
 def _first(evidence: Evidence) -> str:

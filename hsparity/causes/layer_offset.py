@@ -41,8 +41,8 @@ class LayerOffset:
         from hsparity.model import Finding
 
         known = places(evidence)
-        if known is None:
-            return None
+        if known is None or (evidence.pairing.uneven and not known.claims):
+            return _on_floor(evidence, self) or _unasked(evidence, self)
         if not known.moved:
             words = f"every site fits the boundary it is said to be best ({len(known.main.fits)} tested)"
             return Finding(self.code, self.name, words, 0.0, ruled_out=True)
@@ -69,6 +69,70 @@ class LayerOffset:
             confirm=_confirm(evidence, common) if common else (),
             structural=plain,
         )
+
+
+def _on_floor(evidence: Evidence, cause: LayerOffset) -> Finding | None:
+    """Neither side holds the neighbours: both were read on the floor's boundaries, which says whose slot it
+    is."""
+    from hsparity.causes.reading import line
+    from hsparity.model import Finding
+
+    solution = evidence.slots.solution
+    sides = (("the candidate's", solution.places), ("the reference's", solution.ref_places))
+    found = [
+        (who, r)
+        for who, group in sides
+        for r in group.values()
+        if r.at_floor and not r.kind and not r.as_claimed
+    ]
+    found = [(who, r) for who, r in found if r.slot.claimed is not None]
+    if not found or not solution.ref_places:
+        return None
+    words = [f"{who} {r.slot.key} holds boundary {r.number}, not {r.slot.claimed}" for who, r in found]
+    return Finding(
+        code=cause.code,
+        name=cause.name,
+        headline=", ".join(words[:4]),
+        slots=tuple(r.slot.key for _, r in found),
+        evidence=(
+            *(line(r) for _, r in found[:4]),
+            "read on the floor's boundaries: neither side holds the neighbours",
+        ),
+        fix=_fix(evidence, [], 1),
+        rival=found[0][1].rival,
+        structural=all(r.proved for _, r in found),
+    )
+
+
+def _unasked(evidence: Evidence, cause: LayerOffset) -> Finding | None:
+    """Slots that are missing leave no claim on the others; what they hold may still be what nobody asked for."""
+    from hsparity.model import Finding
+
+    slots = evidence.slots
+    asked = slots.query.chosen_boundaries(slots.num_layers)
+    placed = {
+        m.cand: m
+        for m in slots.alignment.slots
+        if m.proved and "floor" not in m.side and "self" not in m.side
+    }
+    landed = [placed[p.cand] for p in slots.pairs if p.landed and p.cand in placed]
+    odd = [m for m in landed if asked is not None and m.best not in asked and m.best <= slots.num_layers]
+    if not odd:
+        return None
+    return Finding(
+        code=cause.code,
+        name=cause.name,
+        headline=", ".join(f"{m.cand} holds boundary {m.best}" for m in odd[:4])
+        + ", which was not asked for",
+        slots=tuple(m.cand for m in odd),
+        evidence=tuple(
+            f"{m.cand}: boundary {m.best} at {m.error:.2g}, next best {m.runner_up} at {m.runner_up_error:.2g}"
+            for m in odd[:4]
+        ),
+        fix=_fix(evidence, [], 1),
+        rival=f"boundary {odd[0].runner_up}",
+        structural=True,
+    )
 
 
 def _headline(asked: int, common: int) -> str:

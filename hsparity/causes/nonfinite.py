@@ -41,7 +41,9 @@ class Nonfinite:
             name=self.name,
             headline=f"{who} {'hold' if ref and cand else 'holds'} NaN or Inf, first at {first.ref}",
             slots=tuple(d.ref for d in bad),
-            structural=not (ref and cand),
+            # Values beyond float16's range are the storage's fault, which has a name of its own.
+            severity="note" if evidence.slots.solution.precision.fp16 else "cause",
+            structural=not (ref and cand) and not evidence.slots.solution.precision.fp16,
             fix={
                 "any": "capture in bfloat16; if it stays, look at the kernel of the first layer that has any"
             },

@@ -36,6 +36,7 @@ class StoredFp16:
             counts = {
                 "beyond 65504 became infinite": limits.overflowed,
                 "stand at 65504": limits.saturated,
+                "small values became zero": limits.zeroed,
                 "small values are multiples of 2^-24": limits.flushed,
             }
             lines += [f"{key}: {number} {words}" for words, number in counts.items() if number]

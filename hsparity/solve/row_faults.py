@@ -32,6 +32,7 @@ class PromptMap:
     owner: Ints
     position: Ints
     wrong: NDArray[np.bool_]
+    holders: tuple[int, ...] = ()  # prompts that hold most of the wrong rows, all alike
 
 
 def split(
@@ -48,15 +49,17 @@ def split(
         nearest = owners.nearest_m[mine]
         position = lib.position_s[nearest]
         wrong = verdicts[mine] == ELSEWHERE
-        owner = _owner(lib, index, nearest, wrong)
+        owner, holders = _owner(lib, index, nearest, wrong)
         claimed = owners.position_m[mine].astype(np.int64)
-        found.append(PromptMap(name, index, lengths[p], held[name], claimed, owner, position, wrong))
+        found.append(PromptMap(name, index, lengths[p], held[name], claimed, owner, position, wrong, holders))
     return found
 
 
-def _owner(lib: Library, index: int, nearest_m: Ints, wrong_m: NDArray[np.bool_]) -> Ints:
-    """The prompt of every state. A state that several prompts share is this prompt's own where it can be, else
-    that of the prompt which has most of the wrong rows."""
+def _owner(
+    lib: Library, index: int, nearest_m: Ints, wrong_m: NDArray[np.bool_]
+) -> tuple[Ints, tuple[int, ...]]:
+    """The prompt of every state, and the prompts that hold most of the wrong ones. A state that several prompts
+    share is this prompt's own where it can be, else that of a prompt which holds most."""
     position = lib.position_s[nearest_m]
 
     def has(prompt: int) -> NDArray[np.bool_]:
@@ -66,12 +69,13 @@ def _owner(lib: Library, index: int, nearest_m: Ints, wrong_m: NDArray[np.bool_]
 
     owner = lib.prompt_s[nearest_m].copy()
     foreign = wrong_m & ~has(index)
+    holders: tuple[int, ...] = ()
     if foreign.any():
         counts = [int((has(q) & foreign).sum()) for q in range(len(lib.prompts))]
-        most = int(np.argmax(counts))
-        owner[has(most)] = most
+        holders = tuple(q for q, count in enumerate(counts) if count == max(counts))
+        owner[has(holders[0])] = holders[0]
     owner[has(index)] = index
-    return owner
+    return owner, holders
 
 
 def classify(maps: Sequence[PromptMap], batch: Batch) -> list[RowFault]:
@@ -206,12 +210,12 @@ def _across(members: Sequence[PromptMap], maps: Sequence[PromptMap]) -> RowFault
     """Rows of other prompts: whole prompts in another order, or rows of another request."""
     rows, count = _spans(members)
     names = {m.index: m.name for m in maps}
-    targets = {}
-    for m in members:
-        target, share = _most(m.owner[m.wrong])
-        in_place = (m.position == m.claimed)[m.wrong].mean() >= NEARLY
-        if share >= NEARLY and in_place:
-            targets[m.index] = target
+    whole_prompts = {
+        m.index: m.holders
+        for m in members
+        if _most(m.owner[m.wrong])[1] >= NEARLY and (m.position == m.claimed)[m.wrong].mean() >= NEARLY
+    }
+    targets = _matched(whole_prompts)
     order = [targets.get(m.index, m.index) for m in maps]
     whole = len(targets) == len(members) and sorted(order) == sorted(m.index for m in maps)
     if whole:
@@ -237,6 +241,15 @@ def _across(members: Sequence[PromptMap], maps: Sequence[PromptMap]) -> RowFault
         _examples(members, known),
         "prompts in another order: not every prompt appears once",
     )
+
+
+def _matched(options: Mapping[int, tuple[int, ...]]) -> dict[int, int]:
+    """One prompt for each, every prompt once as far as that goes; those with fewest choices choose first."""
+    taken: dict[int, int] = {}
+    for index in sorted(options, key=lambda i: len(options[i])):
+        free = [q for q in options[index] if q not in taken.values()] or list(options[index])
+        taken[index] = next((q for q in free if q in options), free[0])
+    return taken
 
 
 def _skipped(members: Sequence[PromptMap], maps: Sequence[PromptMap], batch: Batch) -> RowFault:

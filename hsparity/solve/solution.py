@@ -32,6 +32,7 @@ class Solution:
     pairs: tuple[SitePair, ...]  # the claimed pairs, each with its reading undone
     places: dict[int, Reading] = field(default_factory=dict)  # number of a pair -> its reading
     precision: Precision = field(default_factory=Precision)
+    ref_places: dict[int, Reading] = field(default_factory=dict)  # the reference's slots, read on the floor
 
     @property
     def readings(self) -> tuple[Reading, ...]:
@@ -67,6 +68,7 @@ class Given:
     limit: float
     settled: frozenset[str]  # sites that the search already proved to be what is claimed
     figures: Figures  # of every aligned token of a pair
+    floor_ruler: int | None = None  # a floor's capture to read both sides on, when neither has the neighbours
 
     @property
     def has_floor(self) -> bool:
@@ -81,31 +83,39 @@ def suspects(given: Given) -> list[int]:
 def solve(given: Given) -> Solution:
     """Read every suspect."""
     solution = Solution(tuple(given.pairs))
-    ruler, side = _ruler(given)
     numbers = suspects(given)
     doubtful = [k for k, d in enumerate(given.deltas) if d.tokens and d.verdict is not Verdict.PARITY]
     requested = [k for k in doubtful if given.pairs[k].requested]
     solution.precision = precision(given, requested, {k: _extreme(given, k) for k in requested})
+    if given.floor_ruler is not None and numbers:
+        for side, places in ((1, solution.places), (0, solution.ref_places)):
+            places.update(_read(given, solution.precision, given.floor_ruler, side, numbers))
+        return solution
+    ruler, side = _ruler(given)
     if ruler is None or not numbers:
         return solution
-    bench = Bench(given.sources, sample(given.prompts, SAMPLE), given.mask)
-    noise = Floor(bench, given, ruler)
-    dictionary = entries(given.sources[ruler], given.norm, given.plus_one)
-    reader = Reader(bench, ruler, side, dictionary, noise, given.has_floor, given.resolution)
-    slots = {k: _slot(given, given.pairs[k], ruler, solution.precision) for k in numbers}
-    found = {r.slot.key: r for r in reader.read(list(slots.values()))}
-    rest = Unresolved(reader, given)
+    solution.places = _read(given, solution.precision, ruler, side, numbers)
     pairs = list(given.pairs)
-    for k, slot in slots.items():
-        reading = found.get(slot.key)
-        if reading is None:
-            continue
-        reading = _by_claim(rest.read(reading, k))
-        solution.places[k] = reading
+    for k, reading in solution.places.items():
         if named(reading) and not reading.as_claimed:
             pairs[k] = undone(given.pairs[k], reading, ruler)
     solution.pairs = tuple(pairs)
     return solution
+
+
+def _read(
+    given: Given, known: Precision, ruler: int, side: int, numbers: Sequence[int]
+) -> dict[int, Reading]:
+    """The reading of one side's slot of each of these pairs."""
+    bench = Bench(given.sources, sample(given.prompts, SAMPLE), given.mask)
+    dictionary = entries(given.sources[ruler], given.norm, given.plus_one)
+    reader = Reader(
+        bench, ruler, side, dictionary, Floor(bench, given, ruler), given.has_floor, given.resolution
+    )
+    slots = {k: _slot(given, given.pairs[k], side, known) for k in numbers}
+    found = {r.slot.key: r for r in reader.read(list(slots.values()))}
+    rest = Unresolved(reader, given)
+    return {k: _by_claim(rest.read(found[slot.key], k)) for k, slot in slots.items() if slot.key in found}
 
 
 def _extreme(given: Given, k: int) -> NDArray[np.int64]:
@@ -131,12 +141,14 @@ def _suspect(given: Given, k: int, pair: SitePair) -> bool:
     return not (pair.cand in given.settled and pair.ref in given.settled)
 
 
-def _slot(given: Given, pair: SitePair, ruler: int, known: Precision) -> Slot:
-    own, other = (pair.cand, pair.ref) if ruler == 0 else (pair.ref, pair.cand)
-    allowance = known.allowance("cand" if ruler == 0 else "ref", own)
+def _slot(given: Given, pair: SitePair, side: int, known: Precision) -> Slot:
+    own, other = (pair.ref, pair.cand)[side], (pair.ref, pair.cand)[1 - side]
+    allowance = known.allowance(("ref", "cand")[side], own)
     layers = given.sources[0].manifest.num_layers
     if own == "final_norm" or other == "final_norm":
         return Slot(own, None if pair.landed else layers, own == "final_norm" or not pair.landed, allowance)
+    if given.floor_ruler is not None:
+        return Slot(own, None if pair.landed else pair.boundary, allowance=allowance)
     if pair.landed or not other.startswith("boundary."):
         return Slot(own, None, allowance=allowance)
     return Slot(own, Site.parse(other).index, allowance=allowance)

@@ -21,6 +21,7 @@ SHARE = 0.9  # of the rows that have enough distinct values to tell
 LEAST_LEVELS = 16  # distinct magnitudes in a row; fewer say nothing about the format
 FREEDOM = 6.0  # log10 of the scales, formats and codes of the largest value that a row is tried with
 FP16_MAX = 65504.0
+FP16_NORMAL = 2.0**-14
 FP16_SUBNORMAL = 2.0**-24
 
 
@@ -215,14 +216,15 @@ class Fp16Limits:
     overflowed: int  # inf or NaN where the other side is finite and beyond 65504
     saturated: int  # at the largest fp16 value where the other side is beyond it
     kept_beyond: int  # finite and beyond 65504: these rule fp16 out
-    flushed: int  # zero or on the grid of 2**-24 among values that would not be
+    zeroed: int  # zero where the other side is not, when nothing is left below the smallest normal number
+    flushed: int  # on the grid of 2**-24 among values that would not be
     log10_chance: float  # of that grid in healthy values
 
     @property
     def found(self) -> bool:
         """Whether the limits of fp16 show and nothing goes beyond them."""
         return not self.kept_beyond and bool(
-            self.overflowed or self.saturated or self.log10_chance <= CERTAIN
+            self.overflowed or self.saturated or self.zeroed or self.log10_chance <= CERTAIN
         )
 
 
@@ -236,14 +238,25 @@ def fp16_limits(rows_nh: Rows, other_nh: Rows | None = None) -> Fp16Limits:
     limit = float(torch.tensor(FP16_MAX).to(rows.dtype)) if rows.dtype in MANTISSA else FP16_MAX
     size = rows.float().abs()
     beyond = torch.zeros_like(size, dtype=torch.bool)
+    zeroed = 0
     if other_nh is not None:
         other = torch.as_tensor(other_nh).float().abs()
         beyond = torch.isfinite(other) & (other > FP16_MAX * 1.02)
+        zeroed = _zeroed(size, other)
     overflowed = int((beyond & ~torch.isfinite(size)).sum())
     saturated = int((beyond & (size == limit)).sum())
     kept = int((torch.isfinite(size) & (size > limit)).sum())
     flushed, chance = _small(rows.double().abs(), MANTISSA.get(rows.dtype, 23))
-    return Fp16Limits(overflowed, saturated, kept, flushed, chance)
+    return Fp16Limits(overflowed, saturated, kept, zeroed, flushed, chance)
+
+
+def _zeroed(size: Tensor, other: Tensor) -> int:
+    """Zeros where the other side has a small value, when no value between zero and fp16's smallest normal
+    number is left and the other side has many."""
+    small = (other > 0) & (other < FP16_NORMAL)
+    left = (size > 0) & (size < FP16_NORMAL * (1 - 2.0**-7))
+    zeros = int((small & (size == 0)).sum())
+    return zeros if zeros >= LEAST_LEVELS and zeros >= 0.9 * int(small.sum()) and not bool(left.any()) else 0
 
 
 def _small(size: Tensor, mantissa: int) -> tuple[int, float]:

@@ -120,14 +120,20 @@ def test_slots_beside_hooks_on_one_side(ref, clean, floor, tmp_path):
 
 def test_offset_is_not_testable_without_neighbours(ref, clean, floor, tmp_path):
     """With the same three boundaries on both sides an offset cannot be told from drift, and is not ruled
-    out."""
+    out: without a floor nothing is decided. A floor that holds every boundary says whose sites moved."""
     sites = [ALL[2], ALL[4], ALL[6]]
     few = open_source(edited(capture(1), lambda _, s: keep(s, sites)).write(tmp_path / "ref"))
     made = edited(clean, lambda _, s: keep(shifted(s, 1), sites))
-    result = against(few, made, tmp_path, floor)
-    assert result.verdict is Verdict.DIVERGED
+    result = against(few, made, tmp_path, [])
+    assert result.verdict is Verdict.INCONCLUSIVE
     assert not result.alignment.offset_testable
     assert "HS101" not in [f.code for f in result.findings]
+    result = against(few, made, tmp_path / "floor", floor)
+    assert result.verdict is Verdict.DIVERGED
+    lead = finding(result, "HS101")
+    assert lead.structural
+    assert lead.headline.startswith("the candidate's boundary.002 holds boundary 3, not 2")
+    assert causes(result) == ["HS101"]
 
 
 def test_three_boundaries_against_all_is_testable_either_way(ref, clean, floor, tmp_path):
