@@ -30,11 +30,16 @@ def decide(
     return verdict, headline(evidence, verdict, wanted, structural), tuple(order)
 
 
-def _rank(finding: Finding) -> tuple[bool, bool, bool, float, str]:
+# Findings that say how much differs, not why: a cause with a name comes before them.
+UNNAMED = ("HS301", "HS302")
+
+
+def _rank(finding: Finding) -> tuple[bool, bool, bool, bool, float, str]:
     return (
         finding.ruled_out,
         finding.severity != "cause",
         not finding.structural,
+        finding.code in UNNAMED,
         -(finding.explained if finding.explained is not None else -1.0),
         finding.code,
     )

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from hsparity.model import Finding
 
 
+# Whose target_layers this project's first users had trained with.
+TRAINER = "speculators 0.4.0"
+
+
 class LayerOffset:
     """
     ## What it is
@@ -173,7 +177,7 @@ def _fix(evidence: Evidence, moved: list[Moved], common: int | None) -> dict[str
     if not 0 < len(wanted) <= 8:
         read = ", or read the capture with --offset" if common else ""
         return {"any": f"capture with the ids that mean the wanted boundaries{read}"}
-    fix = draft_config(wanted, evidence.num_layers, engines, evidence.cand.manifest.architecture)
+    fix = draft_config(wanted, evidence.num_layers, engines, evidence.cand.manifest.architecture, TRAINER)
     return {"any": f"for boundaries {listed(wanted)} write", **fix}
 
 

@@ -36,21 +36,28 @@ class TruncatedRounding:
         side, cut = next(iter(precision.cut.items()))
         words = {"ref": "the reference", "cand": "the candidate"}
         each = "at every addition: the loss grows with depth" if cut.compounding else "when they were stored"
-        lines = (
-            f"against {precision.against}: a step of {cut.step:+.2f} units in the last place toward zero, "
-            f"{abs(cut.z):.0f} standard errors (healthy pairs stay within 4)",
-            f"the last of these boundaries is smaller by {100 * (1 - 2.718281828**cut.loss):.2f} %",
-        )
+        most = min(one.log_norm for one in cut.cuts)
+        lines = [f"the norm is smaller by up to {100 * (1 - 2.718281828**most):.2f} %"]
+        if cut.found:
+            step = (
+                f"against {precision.against}: a step of {cut.step:+.2f} units in the last place toward zero, "
+                f"{abs(cut.z):.0f} standard errors (healthy pairs stay within 4)"
+            )
+            lines.insert(0, step)
+        if cut.compounding:
+            rate = 100 * -cut.cuts[0].log_norm / max(cut.depths[0], 1)
+            line = f"it grows with depth, {rate:.2f} % a layer at first, as cutting each addition makes it"
+            lines.append(f"{line}; healthy pairs stay within 0.3 % at any depth")
         return Finding(
             code=self.code,
             name=self.name,
             headline=f"values of {words[side]} are cut to bf16, not rounded, {each}",
             slots=precision.cut_sites,
             tokens=evidence.rows.tokens,
-            evidence=lines,
+            evidence=tuple(lines),
             fix={"any": "round to nearest even where float32 is narrowed to bf16"},
             rival="a gain a little below 1: it does not follow the unit in the last place",
-            structural=True,
+            structural=cut.found,
         )
 
 

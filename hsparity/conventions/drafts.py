@@ -34,17 +34,28 @@ def draft_ids(boundaries: Ids, num_layers: int, architecture: str) -> tuple[tupl
 
 
 def draft_config(
-    boundaries: Ids, num_layers: int, engines: tuple[str, ...], architecture: str
+    boundaries: Ids, num_layers: int, engines: tuple[str, ...], architecture: str, trainer: str = ""
 ) -> dict[str, str]:
-    """Per engine what to write for these boundaries in the draft config of a model of this architecture.
+    """Per engine what to write for these boundaries in the draft config of a model of this architecture, in its
+    own terms; with `trainer` ("speculators 0.4.0") also what that one is told.
 
     Engines that are not known here say nothing; when none is, all of them are answered.
     """
+    wanted = tuple(sorted(boundaries))
     every = families(architecture)
-    return {
-        rule.label: f"{rule.numbering.write(tuple(sorted(boundaries)), num_layers).text}  ({rule.rule})"
+    found = {
+        rule.label: _own_terms(rule, wanted, num_layers)
         for rule in [r for r in every if r.engine in engines] or every
     }
+    if trainer:
+        engine, _, version = trainer.partition(" ")
+        found[trainer] = sentence(answers(engine, version)[0], wanted, num_layers)
+    return found
+
+
+def _own_terms(rule: Rule, boundaries: Ids, num_layers: int) -> str:
+    text = sentence(Answer(rule), boundaries, num_layers)
+    return text if rule.rule in text else f"{text}  ({rule.rule})"
 
 
 def sentence(answer: Answer, boundaries: Ids, num_layers: int | None) -> str:

@@ -146,5 +146,5 @@ def _cut(given: Given, numbers: Sequence[int], result: Precision) -> None:
         if which == truth or any(a.shape != b.shape or not len(a) for a, b in zip(base, rows, strict=True)):
             continue
         found = truncation(base, rows, truth=truth is not None, depths=depths)
-        if found.found:
+        if found.found or found.compounding:
             result.cut[side] = found

@@ -55,6 +55,7 @@ class Reading:
     gain: float = 1.0
     note: str = ""  # what else speaks for it
     hint: str = ""  # where to look, when nothing can be named
+    undoable: bool = True
     reverse: bool = False  # the slot is as claimed, and the ruler's own site is what `kind` says
     floor_form: Form | None = None  # the floor's captures get this one, when not the ruler's
 

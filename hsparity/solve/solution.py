@@ -97,7 +97,7 @@ def solve(given: Given) -> Solution:
     solution.places = _read(given, solution.precision, ruler, side, numbers)
     pairs = list(given.pairs)
     for k, reading in solution.places.items():
-        if named(reading) and not reading.as_claimed:
+        if named(reading) and reading.undoable and not reading.as_claimed:
             pairs[k] = undone(given.pairs[k], reading, ruler)
     solution.pairs = tuple(pairs)
     return solution

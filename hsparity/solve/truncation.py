@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -24,7 +25,12 @@ MOST_GAIN = 0.004
 LEAST_ROWS = 2 * BLOCKS
 CLIP = 20.0  # units in the last place: beyond that an element differs for another reason
 NEAR = 0.25  # relative row error beyond which the rows are not the same tensor
-LEAST_LOSS = 0.01  # of log norm: healthy pairs lose or gain up to 0.0022 at any depth
+# Log norm that a layer loses where its two additions are cut: 0.0027 each, less what new updates bring.
+LOSS_A_LAYER = (0.0008, 0.008)
+MOSTLY = 0.6  # of the row's error is the loss of norm
+GROWN = 1.5
+HEALTHY_LOSS = 0.0025  # of log norm: the most that healthy pairs lose or gain at any depth is 0.0022
+LEAST_LOSS = 0.01
 BIT_SHARE = 0.9
 
 
@@ -69,6 +75,7 @@ class Truncation:
     step: float  # of all boundaries together, weighted by their errors
     error: float
     proved: tuple[int, ...]  # places in `cuts` that show it on their own
+    depths: tuple[int, ...] = ()  # boundary of each of `cuts`
 
     @property
     def z(self) -> float:
@@ -83,9 +90,18 @@ class Truncation:
 
     @property
     def compounding(self) -> bool:
-        """Whether the loss grows with depth: every addition is cut, not only what was stored."""
-        falling = self.slope < 0 and self.slope <= -LEAST_Z * self.slope_error
-        return self.found and falling and self.loss <= -LEAST_LOSS
+        """Whether norms shrink as cutting every addition makes them: from the first boundary on, at its rate,
+        growing with depth until large new updates dilute it, and as most of the difference. Further layers
+        blur the step that a single cut leaves, but not this."""
+        losses = [cut.log_norm for cut in self.cuts]
+        most = min(range(len(losses)), key=losses.__getitem__)
+        if most == 0 or losses[most] > -LEAST_LOSS or max(losses) > -HEALTHY_LOSS:
+            return False
+        rate = -losses[0] / max(self.depths[0], 1)
+        falling = all(later < earlier for earlier, later in pairwise(losses[: most + 1]))
+        mostly = -losses[most] >= MOSTLY * self.cuts[most].row_error
+        grown = losses[most] <= GROWN * losses[0]
+        return falling and mostly and grown and LOSS_A_LAYER[0] <= rate <= LOSS_A_LAYER[1]
 
 
 def truncation(
@@ -118,7 +134,8 @@ def truncation(
     step = float(weight @ torch.tensor([cut.step for cut in cuts], dtype=torch.float64))
     together = max(_deviation(weight @ torch.stack([one[dim] for one in replicates])) for dim in (0, 1))
     together = max(together, 1.0) if min(map(len, logs)) < LEAST_ROWS else together
-    return Truncation(tuple(cuts), slope, error, cuts[-1].log_norm, step, together, proved)
+    numbers = tuple(depths or range(len(logs)))
+    return Truncation(tuple(cuts), slope, error, cuts[-1].log_norm, step, together, proved, numbers)
 
 
 def rounding_step(

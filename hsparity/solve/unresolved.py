@@ -281,6 +281,7 @@ class Unresolved:
                 proved=False,
                 note=note,
                 rival=reading.words,
+                undoable=False,
             )
         return None
 

@@ -212,7 +212,7 @@ def test_reports_answer_from_the_same_table() -> None:
     assert {f.engine for f in FAMILIES} == {"vllm", "sglang", "hf"}
     assert all(f in RULES for f in FAMILIES)
     assert draft_config((7, 3), 8, ("sglang",), LLAMA) == {
-        "SGLang, most families": "2,6  (adds 1 to every id)"
+        "SGLang, most families": "layer_ids [2,6]  (adds 1 to every id)"
     }
 
 

@@ -26,7 +26,6 @@ def normed(model: Model, state: np.ndarray, plus_one: bool = False) -> np.ndarra
     v("last boundary, SGLang, no floor", which="last", cand="sglang", floor=False),
     v("last of three slots", which="last", shape="three-last"),
     v("the last state alone", which="last", shape="last", cand="sglang"),
-    v("last of an unlabelled list", which="last", shape="native"),
     v("every boundary", which="every"),
     v("every one of three slots", which="every", shape="three", cand="sglang"),
     v("last boundary, as Gemma does", which="last", plus_one=True),

@@ -26,7 +26,7 @@ def truncated(state: np.ndarray) -> np.ndarray:
 # much against each other (vLLM by 0.56 ulp at SmolLM2's boundary 15).
 @fault(
     "truncated-rounding",
-    v("stored by truncation", adds=0),
+    v("stored by truncation", adds=0, models=T),
     v("one addition a layer", adds=1, cand="sglang"),
     v("one addition a layer, no floor", adds=1, floor=False),
     v("two additions a layer", adds=2, cand="sglang"),
