@@ -101,7 +101,9 @@ def _rows(
         prompt = given.prompts[p]
         rows, name = prompt.rows[which][inside], prompt.prompts[which]
         if name and (rows >= 0).all() and source.span(name, key) is not None:
-            parts.append(source.rows(name, key, rows).clone())
+            held = source.rows(name, key, rows)
+            # An 8-bit file is exact in bf16, which more is implemented for.
+            parts.append(held.bfloat16() if held.element_size() == 1 else held.clone())
     return torch.cat(parts) if parts else torch.empty(0, source.manifest.hidden_size)
 
 

@@ -59,7 +59,8 @@ class Unresolved:
     def _rows_gain(self, reading: Reading, k: int) -> Reading | None:
         """Sets of rows that are a constant times what they are said to be."""
         claimed, pair = reading.slot.claimed, self.given.pairs[k]
-        if claimed is None or reading.slot.normed or self.ruler != 0:
+        # An 8-bit format saturates the sinks' massive channels: those rows shrink, and that is the storage's doing.
+        if claimed is None or reading.slot.normed or reading.slot.allowance or self.ruler != 0:
             return None
         cosine = self.given.figures(k, "cosine").astype(np.float64)
         gain_n = cosine * self.given.figures(k, "norm_ratio")

@@ -17,7 +17,7 @@ from hsparity.capture.read import open_source
 from hsparity.capture.shards import read_header
 from hsparity.compare import Query, compare
 from hsparity.errors import ExitCode, HsparityError
-from tests.causes.streams import LAYERS, WIDTH, Capture, capture, floors, plain
+from tests.causes.streams import LAYERS, WIDTH, Capture, capture, plain
 
 KEYS = ["boundary.002", "boundary.004", "final_norm"]
 SLOTS = [{"boundary": 2}, {"label": "aux0"}, {"site": "final_norm"}]
@@ -54,7 +54,6 @@ def test_a_capture_reads_back_what_was_written(made: Capture, tmp_path: Path) ->
 
 def test_a_prompt_may_lie_in_several_shards(made: Capture, tmp_path: Path) -> None:
     """Sites of one prompt are found in whichever of its shards holds them."""
-    from dataclasses import replace
 
     one = open_source(made.write(tmp_path / "one"))
     two = open_source(replace(made, split=True).write(tmp_path / "two"))
@@ -80,7 +79,6 @@ def test_plain_reads_what_the_capture_reads(made: Capture, tmp_path: Path) -> No
 
 def test_plain_rows_may_be_missing(tmp_path: Path) -> None:
     """Positions say which rows there are; the gaps are recorded."""
-    from dataclasses import replace
 
     held = [0, 1, 5, 6, 7, 19]
     some = replace(capture(1, count=1, length=20), positions={"p0": held})
@@ -405,19 +403,3 @@ def test_a_truncated_plain_file(made: Capture, tmp_path: Path) -> None:
     folder = plain(tmp_path / "p", made, SLOTS, KEYS)
     _cut(folder / "p1.safetensors")
     assert code_of(folder) == "E206"
-
-
-def test_a_plain_side_compares_like_a_capture(made: Capture, tmp_path: Path) -> None:
-    """The same states give the same figures in either form."""
-    ref = open_source(made.write(tmp_path / "ref"))
-    other = capture(2, count=2, length=20)
-    floor = floors(tmp_path, count=2, length=20)
-    first = compare(ref, open_source(other.write(tmp_path / "cand")), floor, Query(boundaries="2,4"))
-    slots = [{"boundary": 2}, {"boundary": 4}]
-    second = compare(
-        ref, open_source(plain(tmp_path / "p", other, slots, KEYS[:2])), floor, Query(boundaries="2,4")
-    )
-    assert [d.metrics for d in first.deltas if d.requested] == [
-        d.metrics for d in second.deltas if d.requested
-    ]
-    assert first.verdict == second.verdict

@@ -96,7 +96,7 @@ class PlainFolder(Source):
         file = self.folder / f"{prompt}.safetensors"
         if name in self._sites:
             tensor, slot = tensors[STATES], self._sites.index(name)
-            rows, slots, width = tensor.shape
+            rows, slots, width = tensor.shape[0], len(self._sites), self._width
             one = Span(file, tensor.offset, rows, width, tensor.dtype, 0).row_bytes
             return Span(file, tensor.offset + slot * one, rows, width, tensor.dtype, slots * one)
         if name not in ("token_ids", "positions") or name not in tensors:
@@ -218,9 +218,14 @@ class PlainFolder(Source):
         tokens, states = tensors["token_ids"].shape, tensors[STATES].shape
         if len(tokens) != 1:
             raise self._wrong("tensor token_ids", "shape [T]", str(list(tokens)), file)
-        if len(states) != 3 or states[1:] != (len(self._sites), self._width):
-            wanted = f"shape [R, {len(self._sites)} slots, {self._width}]"
-            raise self._wrong(f"tensor {STATES}", wanted, str(list(states)), file)
+        slots, width = len(self._sites), self._width
+        # Slots side by side in one row lie in memory as slots of their own do.
+        if states[1:] not in ((slots, width), (slots * width,)):
+            wanted = f"shape [R, {slots} slots, {width}] or [R, {slots * width}]"
+            found = str(list(states))
+            if len(states) == 2 and states[1] % width == 0:
+                found += f": {states[1] // width} states of width {width} side by side; name each of them in `slots`"
+            raise self._wrong(f"tensor {STATES}", wanted, found, file)
         if "positions" not in tensors:
             if states[0] != tokens[0]:
                 wanted = f"{tokens[0]} rows like token_ids, or a tensor positions [R]"
