@@ -6,9 +6,11 @@
 #   make test       everything, on the real engines, which it installs where they are missing
 #   make engines    install vLLM and SGLang into managed environments
 #   make bench      the measurements of docs/benchmarks.md (half an hour)
-#   make matrix     the wider sweep over engines, models and settings (an hour)
+#   make matrix     the wider sweep over engines, models and settings (an hour), and the next line
+#   make confusion  every known fault on recorded streams, and which cause is named first (ten minutes)
 #   make golden     rewrite the expected reports of tests/golden; the diff is the review
 #   make specimens  rebuild the worked reports in reports/
+#   make docs       rewrite the pages of docs/findings from the causes
 #   make recorded   rebuild the captures that `hsparity demo` ships with, from the engines
 #   make clean      remove what the commands above made in the checkout
 
@@ -26,7 +28,7 @@ ENGINES := vllm sglang
 export HF_HUB_OFFLINE := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help env check lint test demo engines chromium bench matrix golden specimens recorded clean
+.PHONY: help env check lint test demo engines chromium bench matrix confusion golden specimens docs recorded clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^The models/,$$d'
@@ -73,16 +75,26 @@ demo: env
 bench: engines
 	$(BIN)/python benchmarks/bench_startup.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/bench_compare.py --write docs/benchmarks.md
+	$(BIN)/python benchmarks/bench_solve.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/bench_capture.py --write docs/benchmarks.md
 
-matrix: engines
+matrix: engines confusion
 	$(BIN)/python -m tests.matrix docs/matrix.md
+
+# Every fault of tests/causes on recorded streams against the cause that is named first; no engine runs.
+confusion: env
+	$(BIN)/python -m tests.causes.matrix docs/confusion.md
+	@cat docs/confusion.md
 
 golden: env
 	HSPARITY_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q tests/golden
 
 specimens: env
+	$(BIN)/python -m reports.damaged
 	$(BIN)/python -m reports.build
+
+docs: env
+	$(BIN)/python -m hsparity.explain.pages
 
 recorded: engines
 	$(BIN)/python -m hsparity.demo.record

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hsparity.errors import HsparityError
 from hsparity.query import Query
+from hsprobe.streams import several_streams
 
 if TYPE_CHECKING:
     from hsparity.capture.source import Source
@@ -24,7 +25,8 @@ def compare(
 
     Returns only after every file of every source was found whole: a damaged shard is E206, never a verdict.
     Raises also E102, E103 (query), E203 (no token in common), E208 (different model), E210 (asked for but not
-    captured), E211 (floor), E212 (tokens in common, but no row or site).
+    captured), E211 (floor), E212 (tokens in common, but no row or site), E215 (a model of
+    several residual streams).
     """
     sources = [ref, cand, *floors]
     check_models(ref, cand)
@@ -44,9 +46,11 @@ def compare(
 
 
 def check_models(ref: Source, cand: Source) -> None:
-    """Raises E208 when the sides cannot be the same model. Names and architectures may differ: paths and
-    engines do."""
+    """Raises E208 when the sides cannot be the same model, E215 for a model without a single residual stream.
+    Names and architectures may differ: paths and engines do."""
     a, b = ref.manifest, cand.manifest
+    for side, source in (("ref", ref), ("cand", cand)):
+        _check_one_stream(side, source)
     if (a.num_layers, a.hidden_size) == (b.num_layers, b.hidden_size):
         return
     width = max(len(ref.path), len(cand.path))
@@ -57,4 +61,17 @@ def check_models(ref: Source, cand: Source) -> None:
     ]
     raise HsparityError(
         "E208", "the sides are different models", notes, "capture the same model on both sides"
+    )
+
+
+def _check_one_stream(side: str, source: Source) -> None:
+    manifest = source.manifest
+    why = several_streams(manifest.architecture, manifest.model_config)
+    if not why:
+        return
+    raise HsparityError(
+        "E215",
+        f"{manifest.architecture or manifest.model} keeps no single residual stream",
+        (f"{side}  {source.path}: {why}",),
+        "hidden + residual is no state of this model, so no slot could be named: compare logits instead",
     )

@@ -225,7 +225,12 @@ def _result(evidence: Evidence, sources: Sequence[Source]) -> Comparison:
         ),
         floor=floor_record(evidence.judge, describe(roles, sources), deltas),
         deltas=tuple(sorted(deltas, key=lambda d: (not d.ref.startswith(("boundary", "slot")), d.ref))),
-        alignment=replace(slots.alignment, gaps=evidence.alignment.gaps, tokens=evidence.alignment.tokens),
+        alignment=replace(
+            slots.alignment,
+            gaps=evidence.alignment.gaps,
+            tokens=evidence.alignment.tokens,
+            prompts=evidence.alignment.prompts,
+        ),
         map=evidence.token_map(lead),
         findings=findings,
         command=(),

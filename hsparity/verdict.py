@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hsparity.evidence import Evidence
 from hsparity.model import Finding, SiteDelta, Verdict
@@ -16,6 +17,9 @@ def decide(
     Only requested sites decide, and structural findings. No finding ever turns a divergence into parity.
     """
     wanted = [d for d in deltas if d.requested]
+    asked = {site for d in wanted for site in (d.ref, d.cand)}
+    # What is wrong with sites that nobody asked for is worth a note, and decides nothing.
+    found = [f if not f.slots or asked & set(f.slots) else replace(f, severity="note") for f in found]
     structural = [f for f in found if f.structural and f.severity == "cause" and not f.ruled_out]
     words = {d.verdict for d in wanted}
     if structural or words & {Verdict.DIVERGED, Verdict.MISSING}:

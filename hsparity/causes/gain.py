@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from hsparity.model import Finding
 
 
+ONE = 1.02  # gains of several slots that differ by less are one constant
+
+
 class Gain:
     """
     ## What it is
@@ -37,13 +40,16 @@ class Gain:
         }
         if not group:
             return None
-        values = sorted({round(r.gain, 4) for r in group.values() if r.gain != 1.0})
-        what = f"{values[0]:.4g} times" if len(values) == 1 else "a constant times"
+        values = sorted(r.gain for r in group.values() if r.gain != 1.0)
+        one = bool(values) and values[-1] <= ONE * values[0]
+        what = f"{values[len(values) // 2]:.3g} times" if one else "a constant times"
         if not values:
             what = "a branch off by a constant in"
         headline = f"{whose(evidence, group)} {names(group)} {plural(group, 'is', 'are')} {what} what the other side holds"
         manifest = evidence.cand.manifest
-        known = name_gain(values[0], manifest.hidden_size, manifest.model_config) if values else []
+        known = (
+            name_gain(values[len(values) // 2], manifest.hidden_size, manifest.model_config) if values else []
+        )
         more = (f"the factor is {' or '.join(known[:2])}",) if known else ()
         fix = {"any": f"undo the factor{f': it is {known[0]}' if known else ''}"}
         return from_readings(evidence, self, group, headline, fix, more)

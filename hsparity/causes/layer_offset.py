@@ -70,7 +70,7 @@ class LayerOffset:
             evidence=_evidence(evidence.slots, moved, common),
             fix=_fix(evidence, moved, common),
             rival=rival(moved),
-            confirm=_confirm(evidence, common) if common else (),
+            confirm=_confirm(evidence, common),
             structural=plain,
         )
 
@@ -181,10 +181,10 @@ def _fix(evidence: Evidence, moved: list[Moved], common: int | None) -> dict[str
     return {"any": f"for boundaries {listed(wanted)} write", **fix}
 
 
-def _confirm(evidence: Evidence, common: int) -> tuple[str, ...]:
+def _confirm(evidence: Evidence, common: int | None) -> tuple[str, ...]:
     q = evidence.query
-    total = q.offset + common
-    return (f"hsparity compare {evidence.ref.path} {evidence.cand.path} {q.spelled} --offset {total}",)
+    command = f"hsparity compare {evidence.ref.path} {evidence.cand.path} {q.spelled}"
+    return (f"{command} --offset {q.offset + common}" if common else f"{command} -v",)
 
 
 CAUSE = LayerOffset()

@@ -27,9 +27,17 @@ def whose(evidence: Evidence, group: Group) -> str:
 
 
 def names(group: Group) -> str:
-    """The slots, cut after four."""
+    """The slots: boundaries as ranges, others one by one, cut after four."""
+    from hsparity.query import span_text
+
     keys = [r.slot.key for r in group.values()]
-    return ", ".join(keys[:SHOWN]) + (f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else "")
+    numbers = sorted(int(key.partition(".")[2]) for key in keys if key.startswith("boundary."))
+    words = []
+    if numbers:
+        words.append(f"{'boundary' if len(numbers) == 1 else 'boundaries'} {span_text(tuple(numbers))}")
+    others = [key for key in keys if not key.startswith("boundary.")]
+    words += others[:SHOWN] + ([f"{len(others) - SHOWN} more"] if len(others) > SHOWN else [])
+    return ", ".join(words)
 
 
 def from_readings(
@@ -53,7 +61,7 @@ def from_readings(
         headline=headline if proved else f"{headline} (not proved)",
         explained=share,
         slots=tuple(r.slot.key for r in group.values()),
-        evidence=(*lines, *dict.fromkeys(r.note for r in group.values() if r.note), *more),
+        evidence=(*lines, *list(dict.fromkeys(r.note for r in group.values() if r.note))[:2], *more),
         fix=dict(fix),
         rival=f"{closest.rival}, {10**closest.margin:.2g}× farther"
         if closest.rival and proved

@@ -32,7 +32,10 @@ class StoredFp8:
         if not found:
             return None
         sides = sorted({side for side, _ in found})
-        kinds = ", ".join(dict.fromkeys(f"{s.kind} with scale {s.scale}" for s in found.values()))
+        # A scale per tensor is one per token that happens to be equal: the finest one said of any site holds.
+        scales = {s.scale for s in found.values()}
+        scale = "per token" if "per token" in scales else ", ".join(sorted(scales))
+        kinds = f"{', '.join(sorted({s.kind for s in found.values()}))}, scale: {scale}"
         words = {"ref": "the reference's", "cand": "the candidate's"}
         lines = [
             f"{key} ({name}): {s.levels} distinct magnitudes a row, every value on {s.kind}'s lattice; "
@@ -47,6 +50,7 @@ class StoredFp8:
             tokens=evidence.rows.tokens,
             evidence=tuple(lines),
             fix={"any": "store bf16: the error was made when the file was written"},
+            confirm=tuple(f"hsparity inspect {evidence.side(s).path}" for s in sides),
             rival="quantised computation: its error grows with depth and lies on no lattice",
             structural=True,
         )

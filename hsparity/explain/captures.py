@@ -116,4 +116,23 @@ TEXTS = (
         "It is another JSON file, a cut-off one, or a result of another major version.",
         "Make it with `hsparity compare REF CAND --json result.json`.",
     ),
+    entry(
+        "E214",
+        "head-unreadable",
+        "The checkpoint is whole, but its final norm or lm_head is of a kind that the self-check cannot compute with.",
+        "A quantised lm_head, a final norm with a bias (a LayerNorm), a head that is no matrix, or tensors under names that "
+        "hsparity does not know.",
+        "Name an unquantised checkpoint of the same model with --model PATH. The captured states are not in question: "
+        "compare them with another engine's.",
+    ),
+    entry(
+        "E215",
+        "several-streams",
+        "The model keeps several residual streams between its layers, so there is no hidden + residual to compare.",
+        "Hyper-connections (DeepSeek-V4, GLM-5.3-Flash), attention residuals (Kimi-K3) or AltUp (Gemma 3n). What an engine "
+        "hands over as a slot is a mean or a mixture there, each engine's own. The message says which name or config key "
+        "tells it.",
+        "Compare logits, or log-probabilities. A slot of such a model would get a name that means nothing, so none is "
+        "given. If the model does have one stream, correct the architecture or the config entry that the message names.",
+    ),
 )

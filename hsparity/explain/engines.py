@@ -43,7 +43,7 @@ TEXTS = (
     ),
     entry(
         "E305",
-        "self-check-failed",
+        "capture-contradicts-itself",
         "The capture contradicts itself, so it was not marked complete.",
         "The final norm of the last boundary is not what the engine fed its head, boundary 0 is not the "
         "embedding of the tokens, rows and "

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..model import Comparison, TokenMap, Verdict
-from . import pairs, view
+from . import findings, pairs, view
 from . import spelling as sp
 
 
@@ -41,18 +41,17 @@ def subtitle(comparison: Comparison) -> str:
 
 
 def summary(comparison: Comparison) -> list[str]:
-    """Below the h1: what the h1 left unsaid."""
-    out = []
-    lead = view.leading(comparison)
+    """Below the h1: what the h1 left unsaid, then every cause; a lone one the h1 says already adds its share."""
+    out, causes = [], findings.found(comparison)
     headline = _sentence(view.verdict_line(comparison))
     if headline != statement(comparison):
         out.append(headline)
-    if lead is not None:
-        name = f"{sp.clean(lead.code)} {sp.clean(lead.name)}"
-        if _sentence(lead.headline) != statement(comparison) and not view.repeats_headline(comparison, lead):
-            out.append(f"{name}: {sp.clean(lead.headline)}")
-        if lead.explained is not None:
-            out.append(f"Undoing {name} removes {sp.percent(lead.explained)} of the excess.")
+    for finding, line in zip(causes, findings.summary(comparison), strict=True):
+        share = findings.share(comparison, finding)
+        if _sentence(finding.headline) == statement(comparison):
+            out += [f"{findings.title(finding)} explains {share}."] if share else []
+        elif len(causes) > 1 or not view.repeats_headline(comparison, finding):
+            out.append(_sentence(line))
     if comparison.verdict is Verdict.PARITY:
         out.append(f"Compared: {view.requested_words(comparison)}. Floor: {view.floor_line(comparison)}.")
     return out

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from ..model import Comparison, Finding
-from . import drafts, lacking, pairs, sentences, tables, view
+from . import commands, drafts, findings, lacking, pairs, sentences, tables, view
 from . import spelling as sp
 from .base import Options
 from .maps import pair_figure, token_figure
@@ -56,7 +56,7 @@ def script() -> str:
 
 
 def _context(comparison: Comparison) -> dict[str, Any]:
-    c, lead = comparison, view.leading(comparison)
+    c = comparison
     shown = view.few(view.requested(c) or c.deltas)
     hidden = len(view.requested(c) or c.deltas) - len(shown)
     worst = view.worst_requested(c)
@@ -71,7 +71,7 @@ def _context(comparison: Comparison) -> dict[str, Any]:
         "summary": sentences.summary(c),
         "no_floor": words[:1].upper() + words[1:] if (words := lacking.floor_words(c)) else "",
         "missing": lacking.missing_reasons(c)[:12],
-        "fix": _fix(lead),
+        "fixes": _fixes(c),
         "steps": _steps(c),
         "requested": tables.requested_table(c, shown),
         "more": f"{hidden} more requested sites are in the table under the next figure." if hidden else "",
@@ -83,7 +83,7 @@ def _context(comparison: Comparison) -> dict[str, Any]:
         "ratio_plot": ratio_plot(c),
         "ratio_caption": sentences.ratio_caption(c),
         "sites": tables.sites_table(c),
-        "apart": tables.apart_table(view.requested(c)),
+        "apart": tables.apart_table(view.apart_rows(c)),
         **_maps(c),
         "slots": tables.slots_table(slots) if (slots := view.native_slots(c)) else None,
         "causes_caption": (
@@ -92,11 +92,9 @@ def _context(comparison: Comparison) -> dict[str, Any]:
         )
         if view.causes(c)
         else "No cause was found or needed.",
-        "causes": [_cause(f) for f in view.causes(c)],
-        "notes": [
-            {"code": sp.clean(f.code), "name": sp.clean(f.name), "text": view.note_words(f)}
-            for f in view.notes(c)
-        ],
+        "causes": [_cause(c, f) for f in view.causes(c)],
+        "notes": [{"title": findings.title(f), "text": findings.note(f)} for f in view.notes(c)],
+        "left": findings.left_to_check(c),
         "compared": tables.compared_table(c),
         "environments": tables.environments_table(c),
         "command": sp.clean(view.command_line(c)),
@@ -139,7 +137,7 @@ def _maps(c: Comparison) -> dict[str, Any]:
 def _steps(c: Comparison) -> list[tuple[str, str]]:
     """(why, commands): neighbours with one purpose share a block."""
     out: list[tuple[str, str]] = []
-    for command, why in view.next_commands(c):
+    for command, why in commands.next_commands(c):
         if out and out[-1][0] == why:
             out[-1] = (why, f"{out[-1][1]}\n{command}")
         else:
@@ -147,33 +145,38 @@ def _steps(c: Comparison) -> list[tuple[str, str]]:
     return [(why[:1].upper() + why[1:], commands) for why, commands in out]
 
 
-def _fix(lead: Finding | None) -> dict[str, Any] | None:
-    if lead is None or not lead.fix:
-        return None
-    engines = sorted((sp.clean(k), sp.clean(v)) for k, v in lead.fix.items() if k != "any")
-    general = sp.clean(lead.fix.get("any", ""))
-    return {"any": general[:1].upper() + general[1:], "engines": engines}
+def _fixes(c: Comparison) -> list[dict[str, Any]]:
+    """What to change, cause by cause; a lone cause needs no name."""
+    found = findings.found(c)
+    out = []
+    for finding in found:
+        lines = findings.fixes(c, finding)
+        general = "".join(text for engine, text in lines if not engine)
+        if lines:
+            out.append(
+                {
+                    "title": findings.title(finding) if len(found) > 1 else "",
+                    "any": general[:1].upper() + general[1:],
+                    "engines": [item for item in lines if item[0]],
+                }
+            )
+    return out
 
 
-def _cause(finding: Finding) -> dict[str, Any]:
-    share = finding.explained or 0.0
+def _cause(c: Comparison, finding: Finding) -> dict[str, Any]:
+    share, headline = finding.explained or 0.0, sp.clean(finding.headline)
+    facts = [] if finding.ruled_out else findings.facts(c, finding)
     return {
         "id": sp.slug(finding.code),
         "code": sp.clean(finding.code),
         "name": sp.clean(finding.name),
         "share": sp.percent(finding.explained),
+        "after": findings.after(c, finding).removeprefix(", ").capitalize(),
         "width": "" if finding.explained is None else f"{100 * min(max(share, 0.0), 1.0):.1f}",
-        "lines": (["Ruled out."] if finding.ruled_out else []) + _lines(finding),
+        "headline": f"Ruled out: {headline}" if finding.ruled_out else headline[:1].upper() + headline[1:],
+        "facts": [(label.capitalize(), lines) for label, lines in facts],
         "out": finding.ruled_out,
     }
-
-
-def _lines(finding: Finding) -> list[str]:
-    evidence = [sp.clean(e[:1].upper() + e[1:]) for e in finding.evidence]
-    rival = (
-        f"Next best explanation: {sp.clean(finding.rival)}" if finding.rival and not finding.ruled_out else ""
-    )
-    return [line for line in (sp.clean(finding.headline), *evidence, rival) if line]
 
 
 REPORTER = HtmlReporter()

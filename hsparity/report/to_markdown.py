@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ..model import Comparison, SiteDelta
-from . import drafts, lacking, view
+from . import commands, drafts, findings, lacking, view
 from . import spelling as sp
 from .base import Options
 from .columns import Column
@@ -20,16 +20,8 @@ class MarkdownReporter:
 
     def render(self, comparison: Comparison, options: Options) -> str:
         """GitHub-flavoured Markdown, of the requested sites only."""
-        c, lead = comparison, view.leading(comparison)
-        parts = [f"**{c.verdict.value.upper()}** {escaped(view.verdict_line(c))}"]
-        if lead is not None:
-            explains = (
-                f" explains {escaped(sp.percent(lead.explained))} of the excess"
-                if lead.explained is not None
-                else ""
-            )
-            headline = "." if view.repeats_headline(c, lead) else f": {escaped(lead.headline)}"
-            parts.append(f"**{escaped(lead.code)} {escaped(lead.name)}**{explains}{headline}")
+        c = comparison
+        parts = [f"**{c.verdict.value.upper()}** {escaped(view.verdict_line(c))}", *_summary(c)]
         no_floor, missing = lacking.floor_words(c), lacking.missing_reasons(c)
         if no_floor:
             parts.append(f"Floor: {escaped(no_floor)}.")
@@ -47,16 +39,8 @@ class MarkdownReporter:
         if ids:
             words = drafts.purpose(c)
             parts.append(f"{escaped(words[:1].upper() + words[1:])}: {escaped(ids)}.")
-        if lead is not None and lead.fix:
-            fixes = sorted(lead.fix.items(), key=lambda kv: (kv[0] != "any", kv[0]))
-            lines = [
-                escaped(text) if engine == "any" else f"- {escaped(engine)}: {escaped(text)}"
-                for engine, text in fixes
-            ]
-            parts.append(
-                "**Fix.** " + "\n".join(lines) if fixes[0][0] == "any" else "**Fix.**\n\n" + "\n".join(lines)
-            )
-        steps = view.next_commands(c)
+        parts += _fixes(c)
+        steps = commands.next_commands(c)
         if steps:
             parts.append(_fenced([f"{command}  # {why}" for command, why in steps]))
         parts += [f"- warning, {escaped(w)}" for w in view.warnings(c)[:6]]
@@ -112,20 +96,48 @@ def _table(columns: Sequence[Column]) -> str:
     return "\n".join(lines)
 
 
+def _summary(c: Comparison) -> list[str]:
+    """Every cause in a line of its own, strongest first."""
+    said = []
+    for finding, line in zip(findings.found(c), findings.summary(c), strict=True):
+        title, rest = findings.title(finding), line[len(findings.title(finding)) :]
+        said.append(f"**{escaped(title)}**{escaped(rest)}")
+    if len(said) < 2:
+        return said
+    return ["\n".join(f"{i}. {line}" for i, line in enumerate(said, 1))]
+
+
 def _findings(c: Comparison) -> list[str]:
     lines = []
-    for f in view.causes(c):
-        words = "ruled out" if f.ruled_out else "; ".join(f.evidence) or f.headline
-        share = "" if f.explained is None else f", {escaped(sp.percent(f.explained))}"
-        lines.append(f"- {escaped(f.code)} {escaped(f.name)}{share}: {escaped(words)}")
-    lines += [
-        f"- note {escaped(f.code)} {escaped(f.name)}: {escaped(view.note_words(f))}" for f in view.notes(c)
-    ]
-    return (
-        ["Causes, by how much of the excess goes away when each is undone:\n\n" + "\n".join(lines)]
-        if lines
-        else []
-    )
+    for f in findings.found(c):
+        share = findings.share(c, f)
+        lines.append(f"- {escaped(findings.title(f))}{f', {escaped(share)}' if share else ''}")
+        for label, words in findings.facts(c, f):
+            lines += [f"  - {label}: {escaped(words[0])}"] if len(words) == 1 else [f"  - {label}:"]
+            lines += [f"    - {escaped(word)}" for word in words] if len(words) > 1 else []
+    out = ", ".join(findings.title(f) for f in findings.ruled_out(c))
+    lines += [f"- ruled out: {escaped(out)}"] if out else []
+    lines += [f"- note {escaped(findings.title(f))}: {escaped(findings.note(f))}" for f in view.notes(c)]
+    lines += [f"  - {escaped(line)}" for line in findings.left_to_check(c)]
+    heading = "Causes, by how much of the excess goes away when each is undone:"
+    if not findings.found(c):
+        heading = "Notes:"
+    return [heading + "\n\n" + "\n".join(lines)] if lines else []
+
+
+def _fixes(c: Comparison) -> list[str]:
+    """What to change, for every cause that says so."""
+    found = findings.found(c)
+    out = []
+    for f in found:
+        lines = findings.fixes(c, f)
+        if not lines:
+            continue
+        head = f"**Fix {escaped(findings.title(f))}.**" if len(found) > 1 else "**Fix.**"
+        general = " ".join([head, *(escaped(text) for engine, text in lines if not engine)])
+        engines = [f"- {escaped(engine)}: {escaped(text)}" for engine, text in lines if engine]
+        out.append("\n\n".join([general, *(["\n".join(engines)] if engines else [])]))
+    return out
 
 
 def _fenced(lines: Sequence[str]) -> str:

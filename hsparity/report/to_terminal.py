@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable
-
 from rich.cells import cell_len
-from rich.console import Console
 from rich.text import Text
 
-from ..model import Comparison, Verdict
-from . import drafts, lacking, view
+from ..model import Comparison, SiteDelta, Verdict
+from . import commands, drafts, findings, lacking, view
 from . import spelling as sp
 from .bars import bars, marks
 from .base import Options
 from .columns import table
 from .delta_columns import apart_columns, delta_columns, slot_columns
+from .page import Page, pad
+
+CAUSES_SHOWN, EVIDENCE_SHOWN, WARNINGS_SHOWN = 4, 3, 4
 
 STYLES = {
     Verdict.PARITY: "green",
@@ -40,23 +39,23 @@ class TerminalReporter:
         return page.text()
 
 
-class _Page:
-    """Lines under construction; every method adds one part."""
+class _Page(Page):
+    """The parts of the report; every method adds one."""
 
     def __init__(self, comparison: Comparison, options: Options) -> None:
-        self.c, self.options = comparison, options
-        self.width = max(options.width, 20)
-        self.lines: list[Text] = []
+        super().__init__(options)
+        self.c = comparison
 
     def full(self) -> None:
         self.sides()
         self.gap()
         self.verdict()
-        self.cause_line()
+        self.cause_lines()
         self.missing()
         self.gap()
         self.deltas()
         self.excess_bars()
+        self.token_bars()
         self.apart()
         self.slots()
         self.causes()
@@ -88,75 +87,17 @@ class _Page:
         self.notes()
         self.warnings()
 
-    def text(self) -> str:
-        """Everything as one string; the words say the same without colour."""
-        out = io.StringIO()
-        console = Console(
-            file=out,
-            width=self.width,
-            color_system="standard" if self.options.color else None,
-            force_terminal=self.options.color,
-            highlight=False,
-            legacy_windows=False,
-            _environ={},
-        )
-        for line in self.lines:
-            line.rstrip()
-            shown = line if self.options.unicode else _ascii(line)
-            console.print(shown, soft_wrap=True)
-        return out.getvalue().rstrip("\n")
-
-    def gap(self) -> None:
-        if self.lines and self.lines[-1].plain:
-            self.lines.append(Text())
-
-    def heading(self, words: str) -> None:
-        self.gap()
-        self.prose(words)
-
-    def prose(self, words: str | Text, first: str = "", rest: str | None = None) -> None:
-        """Words wrapped at the width, `first` before the first line and `rest` before the others."""
-        rest = " " * cell_len(first) if rest is None else rest
-        text = Text(words) if isinstance(words, str) else words
-        if not self.options.unicode:
-            text, first, rest = (
-                _ascii(text),
-                sp.to_ascii(first),
-                sp.to_ascii(rest),
-            )  # escapes take room: before wrapping
-        room = max(self.width - max(cell_len(first), cell_len(rest)), 10)
-        # A token of a model may be wider than the terminal; it folds, it is not cut.
-        wrapped = text.wrap(Console(width=room, file=io.StringIO(), _environ={}), room, overflow="fold")
-        for i, line in enumerate(wrapped):
-            line.rstrip()
-            self.lines.append(Text(rest if i else first) + line)
-
-    def labelled(self, label: str, lines: Iterable[str], column: int = 10) -> None:
-        for i, line in enumerate(lines):
-            self.prose(line, (label if i == 0 else "").ljust(column))
-
-    def command(self, command: str, indent: str) -> None:
-        """A command over several lines, each but the last ending in a backslash, so that it pastes."""
-        line = indent
-        for word in (command if self.options.unicode else sp.to_ascii(command)).split(" "):
-            joined = f"{line} {word}" if line.strip() else f"{indent}{word}"
-            if cell_len(joined) > self.width - 2 and line.strip():
-                self.lines.append(Text(f"{line} \\"))
-                joined = f"{indent}  {word}"
-            line = joined
-        self.lines.append(Text(line))
-
     def sides(self) -> None:
         pair = (self.c.ref, self.c.cand)
         paths = [sp.clean(s.path) if self.options.unicode else sp.to_ascii(sp.clean(s.path)) for s in pair]
         facts = [view.side_facts(s) for s in pair]
         compared = view.compared_words(self.c)
         wide = [max(cell_len(f[i]) for f in facts) for i in range(len(facts[0]))]
-        aligned = ["  ".join(_pad(f, w) for f, w in zip(fact, wide, strict=True)) for fact in facts]
+        aligned = ["  ".join(pad(f, w) for f, w in zip(fact, wide, strict=True)) for fact in facts]
         path = max(cell_len(p) for p in paths)
         if 5 + path + 2 + cell_len(aligned[0]) + 2 + len(compared) <= self.width:
             for side, name, fact, tail in zip(pair, paths, aligned, (compared, ""), strict=True):
-                self.lines.append(Text(f"{side.role:<4} {_pad(name, path)}  {fact}  {tail}"))
+                self.lines.append(Text(f"{side.role:<4} {pad(name, path)}  {fact}  {tail}"))
             return
         for side, name, known in zip(pair, paths, facts, strict=True):
             self.prose(name, f"{side.role:<5}")
@@ -171,17 +112,22 @@ class _Page:
         else:
             self.prose(text)
 
-    def cause_line(self) -> None:
-        lead = view.leading(self.c)
-        if lead is None:
+    def cause_lines(self) -> None:
+        """Every cause in a sentence, strongest first."""
+        said = findings.summary(self.c)
+        if len(said) == 1:
+            words, colon, headline = said[0].partition(": ")
+            self.prose(words + colon.rstrip())
+            if headline:
+                self.prose(headline)
             return
-        explains = (
-            f" explains {sp.percent(lead.explained)} of the excess" if lead.explained is not None else ""
-        )
-        repeats = view.repeats_headline(self.c, lead)
-        self.prose(f"{sp.clean(lead.code)} {sp.clean(lead.name)}{explains}{'.' if repeats else ':'}")
-        if not repeats:
-            self.prose(sp.clean(lead.headline))
+        shown = said if self.options.verbose else said[:CAUSES_SHOWN]
+        if said:
+            self.prose(f"{len(said)} causes at once, strongest first:")
+        for i, line in enumerate(shown, 1):
+            self.prose(line, f"{i}  ")
+        if len(shown) < len(said):
+            self.prose(f"{len(said) - len(shown)} more below")
 
     def missing(self) -> None:
         no_floor, reasons = lacking.floor_words(self.c), lacking.missing_reasons(self.c)
@@ -216,6 +162,8 @@ class _Page:
             return
         against = "the floor" if self.c.floor.kind != "none" else "the storage half-ulp (no floor)"
         heights = [0.0 if view.within(d, self.c) else view.excess(d, self.c) for _, d in known]
+        if self.c.verdict is Verdict.DIVERGED and not any(h > 0 for h in heights):
+            return  # the medians are healthy: few tokens, or few rows, are not
         row, per_bar = bars(heights, self.width - 4, self.options.unicode)
         pooled = f", {per_bar} to a bar" if per_bar > 1 else ""
         self.heading(f"excess over {against}, by boundary, log scale{pooled}")
@@ -230,8 +178,27 @@ class _Page:
         labels = asked if 0 < len(asked) <= view.FEW else ends
         self.lines.append(Text(f"  {marks(labels, len(row) + 2)}"))
 
+    def token_bars(self) -> None:
+        """One bar per token, where rows are at fault or few tokens: the median over the requested boundaries."""
+        heights, starts = view.token_heights(self.c)
+        if len(heights) < 4 or not any(h > 0 for h in heights):
+            return
+        healthy = all(view.within(d, self.c) for d in self.c.deltas if d.tokens)
+        if self.c.verdict is not Verdict.DIVERGED or not (
+            healthy or any(f.rows for f in findings.found(self.c))
+        ):
+            return
+        row, per_bar = bars(heights, self.width - 4, self.options.unicode)
+        pooled = f", {per_bar} to a bar" if per_bar > 1 else ""
+        self.heading(f"excess by token, prompts side by side, log scale{pooled}")
+        self.lines.append(Text(f"  {row}"))
+        labels = [(at // per_bar, sp.clean(prompt)) for at, prompt in starts]
+        self.lines.append(Text(f"  {marks(labels, len(row) + 2)}"))
+
     def apart(self) -> None:
-        rows = [d for d in view.requested(self.c) if d.tokens and (self.options.verbose or view.apart(d))]
+        rows: tuple[SiteDelta, ...] = view.apart_rows(self.c)
+        if self.options.verbose:
+            rows = tuple(d for d in view.requested(self.c) if d.tokens)
         if not rows:
             return
         self.heading("massive channels and sink tokens, apart (median rel-L2)")
@@ -249,38 +216,38 @@ class _Page:
             self.prose(f"{len(slots) - len(shown)} more rows: -v")
 
     def causes(self) -> None:
-        found = view.causes(self.c)
-        if not found:
+        found, out = findings.found(self.c), findings.ruled_out(self.c)
+        if not found and not out:
             return
-        self.heading("causes, by how much of the excess goes away when each is undone")
-        name = max(len(sp.clean(f.name)) for f in found)
+        self.gap()
+        if found:
+            self.prose("causes, by how much of the excess goes away when each is undone")
+        indent = "  " if found else ""
+        lines = None if self.options.verbose else EVIDENCE_SHOWN
         for finding in found:
-            head = (
-                f"  {sp.clean(finding.code)} {_pad(sp.clean(finding.name), name)} "
-                f"{sp.percent(finding.explained):>7}  "
+            self.prose(
+                "  ".join(w for w in (findings.title(finding), findings.share(self.c, finding)) if w),
+                "  ",
+                "    ",
             )
-            words = (
-                ["ruled out"]
-                if finding.ruled_out
-                else [sp.clean(e) for e in finding.evidence or (finding.headline,)]
-            )
-            if finding.rival and not finding.ruled_out:
-                words.append(f"next best: {sp.clean(finding.rival)}")
-            indent = len(head)
-            if self.width - indent < 24:
-                self.prose(head.rstrip())
-                head, indent = " " * 6, 6
-            for i, line in enumerate(words):
-                self.prose(line, head if i == 0 else " " * indent)
+            for label, words in findings.facts(self.c, finding, lines):
+                for i, line in enumerate(words):
+                    self.prose(line, f"    {label if i == 0 else '':<11}", " " * 15)
+        if not self.options.verbose and out:
+            self.prose(f"ruled out: {', '.join(findings.title(f) for f in out)}", indent, indent + "  ")
+            return
+        for finding in out:
+            line = f"ruled out: {findings.title(finding)}: {sp.clean(finding.headline)}"
+            self.prose(line, indent, indent + "  ")
 
     def notes(self) -> None:
         found = view.notes(self.c)
         if found:
             self.gap()
         for finding in found:
-            self.prose(
-                view.note_words(finding), f"note {sp.clean(finding.code)} {sp.clean(finding.name)}: ", " " * 5
-            )
+            self.prose(f"note {findings.title(finding)}: {findings.note(finding)}", "", " " * 5)
+        for line in findings.left_to_check(self.c):
+            self.prose(line, " " * 5, " " * 7)
 
     def draft(self) -> None:
         pairs = drafts.lines(self.c)
@@ -295,19 +262,27 @@ class _Page:
                 self.prose(f"{engine}: {ids}", "  ", "    ")
 
     def fix(self) -> None:
-        lead = view.leading(self.c)
-        if lead is None or not lead.fix:
-            return
-        self.gap()
-        for i, (engine, text) in enumerate(sorted(lead.fix.items(), key=lambda kv: (kv[0] != "any", kv[0]))):
-            words = sp.clean(text) if engine == "any" else f"{sp.clean(engine)}: {sp.clean(text)}"
-            self.prose(words, "fix  " if i == 0 else "     ")
+        """What to change, for every cause that says so, in each engine's terms."""
+        told = [(f, findings.fixes(self.c, f)) for f in findings.found(self.c) if f.fix]
+        if told:
+            self.gap()
+        for finding, lines in told:
+            head = f"{findings.title(finding)}: " if len(findings.found(self.c)) > 1 else ""
+            if head and lines[0][0]:
+                self.prose(head.rstrip(), "fix  ")
+                head = ""
+                first = "     "
+            else:
+                first = "fix  "
+            for i, (engine, text) in enumerate(lines):
+                words = f"{engine}: {text}" if engine else text
+                self.prose(f"{head}{words}" if i == 0 else words, first if i == 0 else "     ")
 
     def next_steps(self) -> None:
-        steps = view.next_commands(self.c)
+        steps = commands.next_commands(self.c)
         if not steps:
             return
-        if not (self.lines and self.lines[-1].plain.startswith(("fix ", "     "))):
+        if not any(f.fix for f in findings.found(self.c)):
             self.gap()
         widest = max(cell_len(c) for c, _ in steps)
         aligned = widest + 8 + max(len(w) for _, w in steps) <= self.width
@@ -315,7 +290,7 @@ class _Page:
         for i, (command, why) in enumerate(steps):
             lead = "next " if i == 0 else "     "
             if aligned:
-                self.lines.append(Text(f"{lead}{_pad(command, widest)}   {why}"))
+                self.lines.append(Text(f"{lead}{pad(command, widest)}   {why}"))
                 continue
             if why != said:
                 self.prose(f"{why}:", lead)
@@ -324,9 +299,12 @@ class _Page:
 
     def warnings(self) -> None:
         found = view.warnings(self.c)
+        if not self.options.verbose:
+            said = {line for f in findings.found(self.c) for line in f.evidence}
+            found = tuple(w for w in found if w.removeprefix("tokens: ") not in said)
         if found:
             self.gap()
-        shown = found if self.options.verbose else found[: view.FEW]
+        shown = found if self.options.verbose else found[:WARNINGS_SHOWN]
         for line in shown:
             self.prose(line, "warning ", " " * 8)
         if len(shown) < len(found):
@@ -338,18 +316,6 @@ def _worst_words(delta: view.SiteDelta) -> str:
     return f"{view.place_words(delta.ref)}: rel-L2 {sp.error(view.rel_l2(delta).p50)}" + (
         f"; × floor: {ratios}" if ratios else ""
     )
-
-
-def _pad(text: str, width: int) -> str:
-    return text + " " * (width - cell_len(text))
-
-
-def _ascii(line: Text) -> Text:
-    """The line in ASCII, its styles kept."""
-    out = Text()
-    for part in line.divide(sorted({o for s in line.spans for o in (s.start, s.end)})):
-        out.append(sp.to_ascii(part.plain), style=part.spans[0].style if part.spans else "")
-    return out
 
 
 REPORTER = TerminalReporter()

@@ -111,6 +111,21 @@ def map_limit(comparison: Comparison) -> float:
     return min(math.log10(floor.limit), 0.9) if floor.limit > 1 and math.isfinite(floor.limit) else 0.0
 
 
+def token_heights(comparison: Comparison) -> tuple[list[float], list[tuple[int, str]]]:
+    """Per column of the map the median log10 excess over the requested boundaries, 0 where within, and where each
+    prompt starts."""
+    tokens, limit = comparison.map, map_limit(comparison)
+    if tokens is None or not tokens.excess_kc.size:
+        return [], []
+    asked = [i for i, b in enumerate(tokens.boundaries) if b in comparison.request.boundaries]
+    chosen = tokens.excess_kc[asked] if asked else tokens.excess_kc
+    known = np.isfinite(chosen).any(axis=0)
+    median = np.full(chosen.shape[1], math.nan)
+    median[known] = np.nanmedian(chosen[:, known], axis=0)
+    heights = [v if math.isnan(v) or v > limit else 0.0 for v in median.tolist()]
+    return heights, [(start, prompt) for prompt, start, _ in tokens.prompts]
+
+
 def requested(comparison: Comparison) -> tuple[SiteDelta, ...]:
     return tuple(d for d in comparison.deltas if d.requested)
 
@@ -134,17 +149,24 @@ def notes(comparison: Comparison) -> tuple[Finding, ...]:
 
 
 def shift(comparison: Comparison) -> int | None:
-    """The offset that fits better than the claimed one, when a layer-offset finding leads."""
+    """The offset that fits better than the claimed one, when a layer-offset finding leads and a requested boundary
+    was captured at it."""
     lead, best = leading(comparison), comparison.alignment.offset
     if lead is None or lead.code != SHIFT or best is None or best == comparison.request.offset:
         return None
-    return best
+    known = any(not math.isnan(_at_offset(comparison, d, best)) for d in requested(comparison))
+    return best if known else None
 
 
 def shifted_error(comparison: Comparison, delta: SiteDelta) -> float:
     """Median rel-L2 of `delta`'s reference boundary at the better offset; NaN where none was captured."""
-    offset, boundary, matrix = shift(comparison), boundary_of(delta.ref), comparison.alignment
-    if offset is None or boundary is None:
+    offset = shift(comparison)
+    return math.nan if offset is None else _at_offset(comparison, delta, offset)
+
+
+def _at_offset(comparison: Comparison, delta: SiteDelta, offset: int) -> float:
+    boundary, matrix = boundary_of(delta.ref), comparison.alignment
+    if boundary is None:
         return math.nan
     try:
         row = matrix.ref_boundaries.index(boundary)
@@ -237,6 +259,14 @@ def apart(delta: SiteDelta) -> bool:
     return any(part is not None and rest > 0 and part.p50 / rest > 2 for part in parts)
 
 
+def apart_rows(comparison: Comparison) -> tuple[SiteDelta, ...]:
+    """Requested sites of which parts tell another story: a question of numbers, which a proved cause leaves unasked."""
+    lead = leading(comparison)
+    if lead is not None and lead.structural:
+        return ()
+    return tuple(d for d in requested(comparison) if d.tokens and apart(d))
+
+
 def native_slots(comparison: Comparison) -> tuple[SlotMatch, ...]:
     """What an engine handed over under its own label, and where the data put it."""
     return tuple(s for s in comparison.alignment.slots if s.cand.startswith("slot.") or s.side != "cand")
@@ -246,86 +276,11 @@ def slots_moved(comparison: Comparison) -> tuple[SlotMatch, ...]:
     return tuple(s for s in comparison.alignment.slots if s.claimed is not None and s.claimed != s.best)
 
 
-def floor_commands(comparison: Comparison) -> tuple[str, ...]:
-    """The commands that make a floor and compare against it."""
-    ref = comparison.ref
-    model = sp.clean(ref.model) or "MODEL"
-    capture = "hsparity capture hf --model {} --dtype {} --prompts FILE -o {}"
-    pair = shlex.join((sp.clean(ref.path), sp.clean(comparison.cand.path)))
-    return (
-        capture.format(shlex.quote(model), "float32", "captures/hf-fp32"),
-        capture.format(shlex.quote(model), "bfloat16", "captures/hf-bf16"),
-        f"hsparity compare {pair} {comparison.request.spelled} --floor captures/hf-fp32 --floor "
-        "captures/hf-bf16".replace("  ", " "),
-    )
-
-
-def capture_commands(comparison: Comparison) -> tuple[str, ...]:
-    """Per side that lacks requested boundaries, the command that captures them."""
-    out = []
-    for side in (comparison.ref, comparison.cand):
-        lacking = [b for b in comparison.request.boundaries if f"boundary.{b:03d}" not in side.sites]
-        if lacking and any(d.verdict is Verdict.MISSING for d in requested(comparison)):
-            model = shlex.quote(sp.clean(side.model) or "MODEL")
-            folder = shlex.quote(sp.clean(side.path) + "-more")
-            out.append(
-                f"hsparity capture {side.engine} --model {model} {comparison.request.spelled} --prompts "
-                f"FILE -o {folder}"
-            )
-    return tuple(out)
-
-
-def more_commands(comparison: Comparison) -> tuple[str, ...]:
-    """The commands that capture every side again with more prompts, and compare those."""
-    sides = {s.path: s for s in (comparison.ref, comparison.cand, *comparison.others) if s.role != "repeat"}
-    captures = [
-        f"hsparity capture {s.engine} --model {shlex.quote(sp.clean(s.model) or 'MODEL')} --dtype "
-        f"{sp.clean(s.dtype)} "
-        f"--prompts MORE.jsonl -o {shlex.quote(sp.clean(path) + '-more')}"
-        for path, s in sides.items()
-    ]
-    pair = shlex.join(sp.clean(s.path) + "-more" for s in (comparison.ref, comparison.cand))
-    floors = dict.fromkeys(s.path for s in comparison.others if s.role != "repeat")
-    floor = "".join(f" --floor {shlex.quote(sp.clean(path) + '-more')}" for path in floors)
-    return (*captures, f"hsparity compare {pair} {comparison.request.spelled}{floor}")
-
-
-def next_commands(comparison: Comparison) -> tuple[tuple[str, str], ...]:
-    """(command, what it settles), most useful first."""
-    out: list[tuple[str, str]] = []
-    lead = leading(comparison)
-    if comparison.floor.kind in ("none", "repeat") and comparison.verdict is Verdict.INCONCLUSIVE:
-        purpose = (
-            "a floor, first half: fp32",
-            "second half: bf16, same prompts",
-            "the comparison, with a floor",
-        )
-        out += list(zip(floor_commands(comparison), purpose, strict=True))
-    out += [(command, "captures what was asked for") for command in capture_commands(comparison)]
-    for finding in comparison.findings:
-        if not finding.ruled_out:
-            out += [(sp.clean(command), f"confirms {finding.code}") for command in finding.confirm]
-    if comparison.verdict is Verdict.INCONCLUSIVE and not out:
-        out += [
-            (command, "more tokens decide: each side and the floor again")
-            for command in more_commands(comparison)
-        ]
-    if lead is not None:
-        out.append((f"hsparity explain {sp.clean(lead.code)}", "what it is and where it comes from"))
-    known = dict(reversed(out))
-    return tuple((c, known[c]) for c in dict.fromkeys(c for c, _ in out))
-
-
 def warnings(comparison: Comparison) -> tuple[str, ...]:
     """Self-check warnings of every side, and token gaps."""
     sides = (comparison.ref, comparison.cand, *comparison.others)
     out = [f"{s.role}: {sp.clean(w)}" for s in sides for w in s.warnings]
     return (*out, *(f"tokens: {sp.clean(g)}" for g in comparison.alignment.gaps))
-
-
-def note_words(finding: Finding) -> str:
-    """What a note says, its evidence behind it."""
-    return sp.clean(": ".join(part for part in (finding.headline, "; ".join(finding.evidence)) if part))
 
 
 def command_line(comparison: Comparison) -> str:

@@ -33,8 +33,8 @@ def check(
     """Read the capture's last states through its checkpoint's final norm and lm_head, and hold the
     log-probabilities against the engine's own.
 
-    Raises E107 (no checkpoint), E206 (damaged), E208 (another model's checkpoint) and E210 (no prompt
-    log-probabilities, or no site that could be the last state).
+    Raises E107 (no checkpoint), E206 (damaged), E208 (another model's checkpoint), E210 (no prompt
+    log-probabilities, or no site that could be the last state) and E214 (a head or norm of another kind).
     """
     sample = draw(source, tokens)
     head = open_head(find_checkpoint(source.manifest, model), source.manifest, source.norm())

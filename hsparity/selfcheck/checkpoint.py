@@ -109,8 +109,9 @@ def find_checkpoint(manifest: CaptureManifest, model: str = "") -> Path:
 def open_head(folder: Path, manifest: CaptureManifest, norm: tuple[Any, float, bool] | None) -> Head:
     """The head of a checkpoint. `norm` is the capture's own record of the final norm (`Source.norm`).
 
-    Raises E206 for a checkpoint without the tensors or with ones that cannot be read (a quantised head, a final
-    norm with a bias), E208 for one of another model, E107 without config.json or safetensors files.
+    Raises E214 for a checkpoint without the tensors or with ones that are not to be computed with (a quantised head,
+    a final norm with a bias), E206 for a damaged one, E208 for one of another model, E107 without config.json or
+    safetensors files.
     """
     config = _config(folder)
     files = _tensor_files(folder)
@@ -119,16 +120,24 @@ def open_head(folder: Path, manifest: CaptureManifest, norm: tuple[Any, float, b
     embeddings = [f"{p}{e}.weight" for p in PREFIXES for e in EMBEDDINGS]
     tied = config.get("tie_word_embeddings")
     name = _first(files, [*embeddings, *names] if tied else names if tied is False else [*names, *embeddings])
+    packed = _first(files, (n for n in files if n.rpartition(".")[0] in HEADS))
+    if name not in names and packed:
+        # A packed head has no tensor called weight, and a tied embedding would be read in its place.
+        raise _unreadable(f"{packed} belongs to a quantised head, which cannot be read here")
     if not name or not norm_name:
         lacks = "lm_head" if not name else "final norm"
         notes = (
             f"it holds {len(files)} tensors, none called {names[0] if not name else 'model.norm.weight'}",
         )
         raise HsparityError(
-            "E206", f"{folder} has no {lacks} that can be read", notes, "--model PATH names another"
+            "E214", f"{folder} has no {lacks} that can be read", notes, "--model PATH names another"
         )
     if norm_name.replace(".weight", ".bias") in files:
-        raise HsparityError("E206", f"{norm_name} comes with a bias: this model's final norm is no RMSNorm")
+        raise HsparityError(
+            "E214",
+            f"{norm_name} comes with a bias: this model's final norm is no RMSNorm",
+            help="compare its captures with another engine's: hsparity compare REF CAND",
+        )
     weight, hidden = _matrix(files, name, config), manifest.hidden_size
     stored_h = _vector(files, norm_name)
     plus_one = norm[2] if norm else str(config.get("model_type", "")) in PLUS_ONE
@@ -201,11 +210,9 @@ def _tensor(files: Mapping[str, Path], name: str) -> Tensor:
             "E206", f"{files[name]} has no {name}, which the index promises", help="--model PATH"
         )
     if tensor.dtype not in FLOATS:
-        raise HsparityError(
-            "E206",
+        raise _unreadable(
             f"{name} is stored as {tensor.dtype}: a quantised head cannot be read here",
-            (f"readable are {', '.join(FLOATS)}",),
-            "name an unquantised checkpoint of the same model: --model PATH",
+            f"readable are {', '.join(FLOATS)}",
         )
     return tensor
 
@@ -213,13 +220,19 @@ def _tensor(files: Mapping[str, Path], name: str) -> Tensor:
 def _matrix(files: Mapping[str, Path], name: str, config: Mapping[str, Any]) -> Span:
     tensor = _tensor(files, name)
     if len(tensor.shape) != 2:
-        raise HsparityError("E206", f"{name} is {list(tensor.shape)}, not [vocabulary, hidden size]")
+        raise _unreadable(f"{name} is {list(tensor.shape)}, not [vocabulary, hidden size]")
     rows, width = tensor.shape
     # Some tables are padded to a round number of rows; engines read as many as the config says.
     vocabulary = config.get("vocab_size")
     used = min(rows, vocabulary) if isinstance(vocabulary, int) and vocabulary > 0 else rows
     item = {"BF16": 2, "F16": 2, "F32": 4}[tensor.dtype]
     return Span(files[name], tensor.offset, used, width, tensor.dtype, width * item)
+
+
+def _unreadable(message: str, *notes: str) -> HsparityError:
+    return HsparityError(
+        "E214", message, notes, "name an unquantised checkpoint of the same model: --model PATH"
+    )
 
 
 def _vector(files: Mapping[str, Path], name: str) -> torch.Tensor:

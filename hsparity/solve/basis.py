@@ -38,6 +38,8 @@ MOVED, UNMOVED = 0.3, 10.0
 
 LEAST_TOKENS = 8  # fewer tokens: some channel resembles any other by chance
 CHANNEL_SAFETY = 4.0  # channel error over what the row noise puts on a channel, in standard deviations
+MATCHED = 0.98  # share of channels that must match another one within noise
+FIRST_CHANNELS, FIRST_SHARE = 256, 0.9  # a few channels first: far fewer matches rule the rest out
 RIVALS = 4
 CHUNK = 512
 
@@ -181,10 +183,14 @@ def find_permutation(ref_nh: Rows, cand_nh: Rows, noise: float) -> Permutation |
     if n < LEAST_TOKENS or not before > 3 * noise or not torch.isfinite(cand_raw).all():
         return None
     ref, cand = unit(ref_raw).T.contiguous(), unit(cand_raw).T.contiguous()  # [H, n]
-    near = _nearest(ref, cand)
-    distance = (cand[:, None] - ref[near]).norm(dim=2)
     # The row noise spread over channels: a part that all share, a part in proportion to the channel.
     allowed = CHANNEL_SAFETY * noise * (n / width + ref.pow(2).sum(1)).sqrt()
+    some = torch.linspace(0, width - 1, min(width, FIRST_CHANNELS)).long()
+    near = _nearest(ref, cand[some])
+    if float((_apart(cand[some], ref, near) <= allowed[near]).any(1).float().mean()) < FIRST_SHARE:
+        return None
+    near = _nearest(ref, cand)
+    distance = _apart(cand, ref, near)
     fits = distance <= allowed[near]
     channels = _assign(near.numpy(), distance.numpy(), fits.numpy())
     to = torch.from_numpy(channels)
@@ -194,10 +200,15 @@ def find_permutation(ref_nh: Rows, cand_nh: Rows, noise: float) -> Permutation |
     moved = int((good & (own > 2 * allowed[to]) & (own > 4 * final)).sum())
     after = middle(row_errors(ref_raw[:, to], cand_raw))
     matched = float(good.float().mean())
-    if moved < 2 or matched < 0.98 or after > 3 * noise or before < 3 * after:
+    if moved < 2 or matched < MATCHED or after > 3 * noise or before < 3 * after:
         return None
     alike = int((fits.sum(1) > 1).sum())
     return Permutation(channels, matched, moved, alike, before, after)
+
+
+def _apart(cand: Tensor, ref: Tensor, near: Tensor) -> Tensor:
+    """The distance of each candidate channel from each of its nearest, [H, R]."""
+    return torch.stack([(cand - ref[one]).norm(dim=1) for one in near.T], 1)
 
 
 def _nearest(ref: Tensor, cand: Tensor) -> Tensor:

@@ -60,7 +60,6 @@ class Fit:
 
     attn: float
     mlp: float
-    left: float  # median |what no coefficient explains| / |boundary|
 
 
 def fit(bench: Bench, ruler: int, side: int, slot: Form, layer: Branches, apart: bool) -> Fit | None:
@@ -68,34 +67,29 @@ def fit(bench: Bench, ruler: int, side: int, slot: Form, layer: Branches, apart:
     weight of its update. None where they cannot be had apart."""
     if apart and (layer.attn is None or layer.mlp is None):
         return None
-    pair = apart
-    parts = [layer.attn, layer.mlp] if pair else [layer.update]
+    parts = [layer.attn, layer.mlp] if apart else [layer.update]
     forms = [site(layer.below), site(layer.above), *[p for p in parts if p]]
-    normal, target = np.zeros((len(parts), len(parts))), np.zeros(len(parts))
-    rows: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
-    for task in range(len(bench.tokens)):
+
+    def work(task: int) -> tuple[Vector, Vector] | None:
         left, right = bench.rows(ruler, task, forms), bench.rows(side, task, [slot])
         if left is None or right is None or not (left.isfinite().all() and right.isfinite().all()):
-            continue
+            return None
         moved = right[:, 0] - left[:, 0]
         weight = 1.0 / (left[:, 1] - left[:, 0]).square().sum(1).clamp_min(1e-30)
         stack = left[:, 2:]
-        normal += torch.einsum("nph,nqh,n->pq", stack, stack, weight).double().numpy()
-        target += torch.einsum("nph,nh,n->p", stack, moved, weight).double().numpy()
-        rows.append((stack, moved, left[:, 1]))
-    if not rows or np.linalg.cond(normal) > 1e8:
+        normal = torch.einsum("nph,nqh,n->pq", stack, stack, weight).double()
+        target = torch.einsum("nph,nh,n->p", stack, moved, weight).double()
+        return normal.numpy(), target.numpy()
+
+    sums = bench.each(work)
+    if not sums:
+        return None
+    normal, target = (np.sum(part, axis=0) for part in zip(*sums, strict=True))
+    if np.linalg.cond(normal) > 1e8:
         return None
     found = np.linalg.solve(normal, target)
-    weights = torch.from_numpy(found).float()
-    left_over = [
-        (
-            torch.linalg.vector_norm(moved - torch.einsum("nph,p->nh", stack, weights), dim=1)
-            / torch.linalg.vector_norm(above, dim=1)
-        ).numpy()
-        for stack, moved, above in rows
-    ]
-    attn, mlp = (found[0], found[1]) if pair else (found[0], found[0])
-    return Fit(float(attn), float(mlp), float(np.median(np.concatenate(left_over))))
+    attn, mlp = (found[0], found[1]) if apart else (found[0], found[0])
+    return Fit(float(attn), float(mlp))
 
 
 def round_number(value: float, scale: float | None = None) -> float | None:
@@ -159,16 +153,20 @@ def rank_share(bench: Bench, ruler: int, side: int, slot: Form, layer: Branches)
     if layer.attn is None or layer.mlp is None:
         return None
     middle = Form(((layer.below, 1.0), *layer.attn.parts))
-    found = []
-    for task in range(len(bench.tokens)):
-        left, right = bench.rows(ruler, task, [middle, layer.mlp]), bench.rows(side, task, [slot])
+    forms = [middle, layer.mlp]
+
+    def work(task: int) -> Vector | None:
+        left, right = bench.rows(ruler, task, forms), bench.rows(side, task, [slot])
         if left is None or right is None:
-            continue
+            return None
         rest, mlp = right[:, 0] - left[:, 0], left[:, 1]
         size = mlp.square().sum(1)
-        found.append(
+        both: Vector = (
             torch.stack(((rest * mlp).sum(1) / size, rest.square().sum(1) / size), 1).double().numpy()
         )
+        return both
+
+    found = bench.each(work)
     values = np.concatenate(found) if found else np.zeros((0, 2))
     values = values[np.isfinite(values).all(1)]
     return RankShare(*np.median(values, axis=0).tolist()) if len(values) else None
@@ -183,17 +181,18 @@ def summed(
         return None
     middle = Form(((layer.below, 1.0), *layer.attn.parts))
     count = len(slots)
-    errors = []
-    for task in range(len(bench.tokens)):
+
+    def work(task: int) -> NDArray[np.float32] | None:
         left = bench.rows(ruler, task, [middle, site(layer.above)])
         right = bench.rows(side, task, [site(key) for key in slots])
         if left is None or right is None:
-            continue
+            return None
         whole = right.sum(1) - (count - 1) * left[:, 0]
-        apart = torch.linalg.vector_norm(whole - left[:, 1], dim=1) / torch.linalg.vector_norm(
-            left[:, 1], dim=1
-        )
-        errors.append(apart.numpy())
+        size = torch.linalg.vector_norm(left[:, 1], dim=1)
+        apart: NDArray[np.float32] = (torch.linalg.vector_norm(whole - left[:, 1], dim=1) / size).numpy()
+        return apart
+
+    errors = bench.each(work)
     if not errors:
         return None
     return float(np.median(np.concatenate(errors))), Form(tuple((key, 1.0) for key in slots))
@@ -218,21 +217,22 @@ def between(
         return None
     keys = [held[number], *dict.fromkeys(key for k in layers for key in (held[k], held[k + 1]))]
     places = {key: i for i, key in enumerate(keys[1:], 1)}
-    cosines: list[Vector] = []
-    shares: list[Vector] = []
-    for task in range(len(bench.tokens)):
+
+    def work(task: int) -> tuple[Vector, Vector] | None:
         left, right = bench.rows(ruler, task, [site(key) for key in keys]), bench.rows(side, task, [slot])
         if left is None or right is None:
-            continue
+            return None
         rest = right[:, 0] - left[:, 0]
         updates = torch.stack([left[:, places[held[k + 1]]] - left[:, places[held[k]]] for k in layers], 1)
         dot = torch.einsum("nkh,nh->nk", updates, rest)
         size = torch.linalg.vector_norm(updates, dim=2)
-        cosines.append((dot / (size * torch.linalg.vector_norm(rest, dim=1, keepdim=True))).double().numpy())
-        shares.append((dot / size.square()).double().numpy())
-    if not cosines:
+        along = dot / (size * torch.linalg.vector_norm(rest, dim=1, keepdim=True))
+        return along.double().numpy(), (dot / size.square()).double().numpy()
+
+    found = bench.each(work)
+    if not found:
         return None
-    cosine, share = (medians(np.concatenate(parts)) for parts in (cosines, shares))
+    cosine, share = (medians(np.concatenate(parts)) for parts in zip(*found, strict=True))
     at = layers.index(number)
     other = float(np.nanmax(np.abs(np.delete(cosine, at)), initial=0.0))
     return Between(number, float(share[at]), float(cosine[at]), other)

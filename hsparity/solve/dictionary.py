@@ -6,9 +6,9 @@ Products of matrices make the shortlist; the errors that are reported are summed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ SINK = 10.0
 
 Tokens = Sequence[tuple[PromptRows, NDArray[np.int64]]]
 Table = NDArray[np.float32]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,15 +122,25 @@ class Measured:
 
 
 class Bench:
-    """Reads the sampled rows of the sides and forms tensors of them, a few rows at a time."""
+    """Reads the sampled rows of the sides and forms tensors of them, a few rows at a time, on all cores."""
 
     def __init__(self, sources: Sequence[Source], tokens: Tokens, mask: NDArray[np.int64]) -> None:
         self.sources, self.tokens = sources, tokens
         self.mask = torch.from_numpy(mask)
 
-    def rows(self, which: int, task: int, forms: Sequence[Form], masked: bool = True) -> torch.Tensor | None:
-        """Float32 [n, forms, H] of one task's rows; None when the source lacks one of the rows, NaN where it
-        lacks a site."""
+    def each(self, work: Callable[[int], Result | None]) -> list[Result]:
+        """What `work` makes of every task, in their order; None's are left out."""
+        found: list[Result | None] = [None] * len(self.tokens)
+
+        def one(task: int) -> None:
+            found[task] = work(task)
+
+        pool_map(one, range(len(self.tokens)))
+        return [f for f in found if f is not None]
+
+    def maker(self, which: int, task: int) -> Callable[[Form], torch.Tensor | None] | None:
+        """Makes float32 [n, H] of one task's rows, reading every site once; None when the source lacks one of
+        the rows. What it makes may be what it holds: not to be changed."""
         prompt, places = self.tokens[task]
         rows = prompt.rows[which][places]
         name = prompt.prompts[which]
@@ -144,58 +155,129 @@ class Bench:
                 held[key] = None if span is None else source.rows(name, key, rows).float()
             return held[key]
 
-        out = torch.empty(len(rows), len(forms), source.manifest.hidden_size)
+        return lambda form: form.make(read, name, rows)
+
+    def rows(self, which: int, task: int, forms: Sequence[Form], masked: bool = True) -> torch.Tensor | None:
+        """Float32 [n, forms, H] of one task's rows; None when the source lacks one of the rows, NaN where it
+        lacks a site."""
+        make = self.maker(which, task)
+        if make is None:
+            return None
+        out = torch.empty(len(self.tokens[task][1]), len(forms), self.sources[which].manifest.hidden_size)
         for i, form in enumerate(forms):
-            made = form.make(read, name, rows)
+            made = make(form)
             out[:, i] = torch.nan if made is None else made
         return out.index_fill_(2, self.mask, 0.0) if masked else out
 
-    def whole(self, which: int, forms: Sequence[Form], masked: bool = True) -> torch.Tensor:
-        """Float32 [N, forms, H] of all sampled rows that the source holds."""
-        parts = [self.rows(which, t, forms, masked) for t in range(len(self.tokens))]
-        known = [p for p in parts if p is not None]
+    def whole(self, which: int, forms: Sequence[Form], masked: bool = True, limit: int = 0) -> torch.Tensor:
+        """Float32 [N, forms, H] of all sampled rows that the source holds; of about `limit` of them, evenly
+        spread, when given."""
+        step = max(1, -(-sum(len(places) for _, places in self.tokens) // limit)) if limit else 1
+        known = self.each(lambda t: self.rows(which, t, forms, masked) if t % step == 0 else None)
         width = self.sources[which].manifest.hidden_size
         return torch.cat(known) if known else torch.empty(0, len(forms), width)
 
     def measure(self, ruler: int, dictionary: Sequence[Form], side: int, slots: Sequence[Form]) -> Measured:
-        """Every slot of `side` against every entry of the ruler."""
-        parts: list[tuple[Table, Table, Table] | None] = [None] * len(self.tokens)
+        """Every slot of `side` against every entry of the ruler: sums of sites, or sites with norms."""
+        products = Products(dictionary, self.mask)
 
-        def work(task: int) -> None:
-            left, right = self.rows(ruler, task, dictionary), self.rows(side, task, slots)
-            if left is None or right is None:
-                return
-            dot = torch.bmm(left, right.transpose(1, 2))
-            squares = (left.square().sum(2), right.square().sum(2))
-            parts[task] = (dot.numpy(), squares[0].numpy(), squares[1].numpy())
+        def work(task: int) -> tuple[Table, Table, Table] | None:
+            left = self.rows(ruler, task, [site(key) for key in products.keys], masked=False)
+            right = self.rows(side, task, slots)
+            return None if left is None or right is None else products.of(left, right)
 
-        pool_map(work, range(len(self.tokens)))
-        known = [p for p in parts if p is not None]
+        known = self.each(work)
         if not known:
             empty = np.zeros((0, len(dictionary), len(slots)), np.float32)
             return Measured(empty, empty[:, :, 0] if len(slots) else empty.sum(2), empty[:, 0])
         return Measured(*(np.concatenate([p[i] for p in known]) for i in range(3)))
 
-    def errors(self, ruler: int, entry: Form, side: int, slot: Form) -> NDArray[np.float64]:
-        """|c - d| / |d| per sampled token, summed from differences; NaN for sinks and where rows are
-        missing."""
-        found = []
-        for task in range(len(self.tokens)):
-            left, right = self.rows(ruler, task, [entry]), self.rows(side, task, [slot])
-            if left is None or right is None:
-                found.append(np.full((len(self.tokens[task][1]), 2), np.nan))
-                continue
-            size = torch.linalg.vector_norm(left[:, 0], dim=1)
-            apart = torch.linalg.vector_norm(right[:, 0] - left[:, 0], dim=1)
-            found.append(torch.stack((apart / size, size), 1).double().numpy())
-        values = np.concatenate(found) if found else np.zeros((0, 2))
-        errors, sizes = values[:, 0], values[:, 1]
-        known = sizes[np.isfinite(sizes)]
-        if len(known):
-            with np.errstate(invalid="ignore"):
-                errors[sizes > SINK * np.median(known)] = np.nan
-        errors[~np.isfinite(errors)] = np.nan
-        return errors
+    def errors(self, ruler: int, side: int, pairs: Sequence[tuple[Form, Form]]) -> list[NDArray[np.float64]]:
+        """|c - d| / |d| per sampled token for every (entry, slot), summed from differences; NaN for sinks and
+        where rows are missing."""
+
+        def work(task: int) -> NDArray[np.float64]:
+            found = np.full((len(pairs), len(self.tokens[task][1]), 2), np.nan)
+            left, right = self.maker(ruler, task), self.maker(side, task)
+            for i, (entry, slot) in enumerate(pairs):
+                mine = left(entry) if left else None
+                theirs = right(slot) if right else None
+                if mine is None or theirs is None:
+                    continue
+                mine = mine.index_fill(1, self.mask, 0.0)
+                size = torch.linalg.vector_norm(mine, dim=1)
+                apart = torch.linalg.vector_norm(theirs.index_fill(1, self.mask, 0.0).sub_(mine), dim=1)
+                found[i] = torch.stack((apart / size, size), 1).double().numpy()
+            return found
+
+        parts = self.each(work)
+        values = np.concatenate(parts, 1) if parts else np.zeros((len(pairs), 0, 2))
+        return [_without_sinks(errors, sizes) for errors, sizes in values.transpose(0, 2, 1)]
+
+
+def _without_sinks(errors: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    known = sizes[np.isfinite(sizes)]
+    if len(known):
+        with np.errstate(invalid="ignore"):
+            errors[sizes > SINK * np.median(known)] = np.nan
+    errors[~np.isfinite(errors)] = np.nan
+    return errors
+
+
+class Products:
+    """<c, d>, |d|^2 and |c|^2 of entries d and slots c, from products of the sites that the entries are made
+    of: an RMSNorm is a number per row times a weight per channel, so no entry is made."""
+
+    def __init__(self, dictionary: Sequence[Form], mask: torch.Tensor) -> None:
+        self.mask, self.dictionary = mask, dictionary
+        self.keys = tuple(dict.fromkeys(key for form in dictionary for key in form.sites))
+        place = {key: i for i, key in enumerate(self.keys)}
+        self.sums: list[tuple[int, list[tuple[int, float]]]] = []  # entry -> (site, coefficient)s
+        self.normed: dict[tuple[int, ...], tuple[tuple[Norm, ...], list[int], list[int]]] = {}
+        for e, form in enumerate(dictionary):
+            if form.norms:
+                # Entries with the same norms: their numbers and sites.
+                group = self.normed.setdefault(tuple(map(id, form.norms)), (form.norms, [], []))
+                group[1].append(e)
+                group[2].append(place[form.sites[0]])
+            else:
+                self.sums.append((e, [(place[key], share) for key, share in form.parts]))
+
+    def of(self, left_nsh: torch.Tensor, right_nth: torch.Tensor) -> tuple[Table, Table, Table]:
+        """Of the sites' rows, unmasked and changed here, and the slots', masked."""
+        count, width = len(left_nsh), left_nsh.shape[2]
+        dot = torch.empty(count, len(self.dictionary), right_nth.shape[1])
+        size = torch.empty(count, len(self.dictionary))
+        square = left_nsh.square()
+        scales = {key: self._scales(norms, square, width) for key, (norms, _, _) in self.normed.items()}
+        square.index_fill_(2, self.mask, 0.0)
+        left_nsh.index_fill_(2, self.mask, 0.0)
+        for key, (_, entries_, sites) in self.normed.items():
+            row_ns, weight = scales[key]
+            product = torch.bmm(left_nsh, (right_nth * weight).transpose(1, 2)) * row_ns[:, :, None]
+            dot[:, entries_] = product[:, sites]
+            size[:, entries_] = ((square @ weight.square()) * row_ns.square())[:, sites]
+        plain = torch.bmm(left_nsh, right_nth.transpose(1, 2))
+        plain_size = square.sum(2)
+        for e, parts in self.sums:
+            sites, share = [s for s, _ in parts], torch.tensor([share for _, share in parts])
+            dot[:, e] = torch.einsum("nst,s->nt", plain[:, sites], share)
+            if len(parts) == 1:
+                size[:, e] = plain_size[:, sites[0]] * share.square()
+            else:
+                size[:, e] = torch.einsum("nsh,s->nh", left_nsh[:, sites], share).square().sum(1)
+        return dot.numpy(), size.numpy(), right_nth.square().sum(2).numpy()
+
+    @staticmethod
+    def _scales(
+        norms: Sequence[Norm], square_nsh: torch.Tensor, width: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The number per row [n, S] and the weight per channel [H] that the norms one after another come to."""
+        row_ns, weight = torch.ones(square_nsh.shape[:2]), torch.ones(width)
+        for norm in norms:
+            mean = (square_nsh @ weight.square()) * row_ns.square() / width
+            row_ns, weight = row_ns * (mean + norm.eps).rsqrt(), weight * norm.scale
+        return row_ns, weight
 
 
 def medians(values_nes: NDArray[np.floating[Any]]) -> NDArray[Any]:

@@ -6,8 +6,9 @@ states, so prompts that share a prefix do not compete.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from threading import Lock
 
 import numpy as np
 import torch
@@ -15,12 +16,16 @@ from numpy.typing import NDArray
 
 from hsparity.align.tokens import PromptRows
 from hsparity.capture.source import Source
+from hsparity.solve.dictionary import Entry
 from hsparity.solve.forms import Form
+from hsparity.stream import pool_map
 
-BLOCK_BYTES = 64 << 20
+BLOCK_BYTES = 8 << 20
 SAMPLED = 96  # rows that choose the form and say whether the whole map is worth making
 MOST_ROWS = 16384  # of a map: its cost is their square
 CLOSER = 0.5  # a row belongs elsewhere when it is at most half as far from there
+# Rows that were moved are as near to their states as rows are: wrong updates can point at another row, not reach it.
+REACHES, ROUNDING = 4.0, 2.0**-7
 UNDECIDED, RIGHT, ELSEWHERE = 0, 1, 2
 
 Ints = NDArray[np.int64]
@@ -88,9 +93,13 @@ class OwnerMap:
 
     @property
     def verdict_m(self) -> NDArray[np.int8]:
-        """RIGHT, ELSEWHERE, or UNDECIDED where the nearest is not plainly nearest."""
+        """RIGHT, ELSEWHERE, or UNDECIDED where the nearest is not plainly nearest, or most of those elsewhere do
+        not reach theirs."""
         plain = self.error_m <= CLOSER * self.rival_error_m
         away = (self.nearest_m != self.claimed_m) & plain & (self.error_m <= CLOSER * self.claimed_error_m)
+        if away.any():
+            usual = max(REACHES * float(np.quantile(self.error_m, 0.25)), ROUNDING)
+            away &= float(np.median(self.error_m[away])) <= usual
         found = np.full(len(self.prompt_m), UNDECIDED, np.int8)
         found[self.nearest_m == self.claimed_m] = RIGHT
         found[away] = ELSEWHERE
@@ -115,29 +124,43 @@ class Finder:
         index = {name: i for i, name in enumerate(self.library.prompts)}
         self.claims = [self.library.state(index[p.prompts[0]], p.positions) for p in prompts]
 
-    def find(self, site: str, slot: Form, entry: Form, words: str, sampled: bool = False) -> OwnerMap:
-        """The map of the rows of `slot` on the states of `entry`; of a sample of rows, or of all up to
+    def find(self, site: str, slot: Form, entries: Sequence[Entry], sampled: bool = False) -> list[OwnerMap]:
+        """The map of the rows of `slot` on the states of each entry; of a sample of rows, or of all up to
         `MOST_ROWS`."""
         chosen = self._chosen(SAMPLED if sampled else MOST_ROWS)
         rows = [(p, places) for p, places in enumerate(chosen) if len(places)]
-        parts = [self._cand(p, places, slot) for p, places in rows]
+        parts = [torch.empty(0)] * len(rows)
+
+        def take(i: int) -> None:
+            parts[i] = self._cand(*rows[i], slot)
+
+        pool_map(take, range(len(rows)))
         claimed = np.concatenate([self.claims[p][places] for p, places in rows])
         cand_mh = torch.cat(parts) if parts else torch.empty(0, self.ref.manifest.hidden_size)
-        nearest = _Nearest(cand_mh, claimed)
-        for start, block in self._ref(entry):
-            nearest.add(start, block)
-        return OwnerMap(
-            library=self.library,
-            site=site,
-            words=words,
-            prompt_m=np.concatenate([np.full(len(places), p) for p, places in rows]),
-            position_m=np.concatenate([self.prompts[p].positions[places] for p, places in rows]),
-            claimed_m=claimed,
-            nearest_m=nearest.place[0],
-            claimed_error_m=nearest.claimed_error,
-            error_m=nearest.error[0],
-            rival_error_m=nearest.error[1],
-        )
+        nearest = [_Nearest(cand_mh, claimed) for _ in entries]
+
+        def work(states: Ints) -> None:
+            name = self.library.prompts[self.library.prompt_s[states[0]]]
+            make = self._unit(self.ref, name, self.library.row_s[states])
+            for one, entry in zip(nearest, entries, strict=True):
+                one.add(int(states[0]), make(entry.form))
+
+        pool_map(work, list(self._blocks()))
+        return [
+            OwnerMap(
+                library=self.library,
+                site=site,
+                words=entry.words,
+                prompt_m=np.concatenate([np.full(len(places), p) for p, places in rows]),
+                position_m=np.concatenate([self.prompts[p].positions[places] for p, places in rows]),
+                claimed_m=claimed,
+                nearest_m=one.place[0],
+                claimed_error_m=one.claimed_error,
+                error_m=one.error[0],
+                rival_error_m=one.error[1],
+            )
+            for one, entry in zip(nearest, entries, strict=True)
+        ]
 
     def _chosen(self, limit: int) -> list[Ints]:
         total = sum(len(p.positions) for p in self.prompts)
@@ -146,28 +169,33 @@ class Finder:
 
     def _cand(self, p: int, places: Ints, form: Form) -> torch.Tensor:
         prompt = self.prompts[p]
-        return self._unit(self.cand, prompt.prompts[1], prompt.rows[1][places], form)
+        return self._unit(self.cand, prompt.prompts[1], prompt.rows[1][places])(form)
 
-    def _ref(self, form: Form) -> Iterator[tuple[int, torch.Tensor]]:
+    def _blocks(self) -> Iterator[Ints]:
+        """Runs of states of one prompt."""
         step = max(1, BLOCK_BYTES // (4 * self.ref.manifest.hidden_size))
         for index in np.unique(self.library.prompt_s):
             inside = np.flatnonzero(self.library.prompt_s == index)
             for at in range(0, len(inside), step):
-                states = inside[at : at + step]
-                rows = self.library.row_s[states]
-                yield int(states[0]), self._unit(self.ref, self.library.prompts[index], rows, form)
+                yield inside[at : at + step]
 
-    def _unit(self, source: Source, prompt: str, rows: Ints, form: Form) -> torch.Tensor:
-        """Rows of a form, masked, of unit length; zero where they cannot be had."""
+    def _unit(self, source: Source, prompt: str, rows: Ints) -> Callable[[Form], torch.Tensor]:
+        """Makes rows of a form, masked, of unit length; zero where they cannot be had. Sites are read once."""
+        held: dict[str, torch.Tensor | None] = {}
 
         def read(key: str) -> torch.Tensor | None:
-            return None if source.span(prompt, key) is None else source.rows(prompt, key, rows)
+            if key not in held:
+                held[key] = None if source.span(prompt, key) is None else source.rows(prompt, key, rows)
+            return held[key]
 
-        made = form.make(read, prompt, rows)
-        if made is None:
-            return torch.zeros(len(rows), source.manifest.hidden_size)
-        made = made.float().nan_to_num_(0.0, 0.0, 0.0).index_fill_(1, self.mask, 0.0)
-        return torch.nn.functional.normalize(made, dim=1)
+        def make(form: Form) -> torch.Tensor:
+            made = form.make(read, prompt, rows)
+            if made is None:
+                return torch.zeros(len(rows), source.manifest.hidden_size)
+            made = made.to(torch.float32, copy=True).nan_to_num_(0.0, 0.0, 0.0).index_fill_(1, self.mask, 0.0)
+            return made.div_(torch.linalg.vector_norm(made, dim=1, keepdim=True).clamp_min_(1e-12))
+
+        return make
 
 
 class _Nearest:
@@ -176,22 +204,28 @@ class _Nearest:
     def __init__(self, cand_mh: torch.Tensor, claimed_m: Ints) -> None:
         count = len(cand_mh)
         self.cand_mh, self.claimed_m = cand_mh, claimed_m
+        self.lock = Lock()
         self.error = np.ones((2, count), np.float32)
         self.place = np.full((2, count), -1, np.int64)
         self.claimed_error = np.ones(count, np.float32)
 
     def add(self, start: int, block_sh: torch.Tensor) -> None:
-        """Look at a block of states, the first of which has the number `start`."""
+        """Look at a block of states, the first of which has the number `start`. Blocks come in any order."""
         cosine = (self.cand_mh @ block_sh.T).clamp_(0.0, 1.0)
         best = cosine.topk(min(2, cosine.shape[1]), dim=1)
         inside = (self.claimed_m >= start) & (self.claimed_m < start + len(block_sh))
         rows = np.flatnonzero(inside)
-        self.claimed_error[rows] = _sine(cosine.numpy()[rows, self.claimed_m[rows] - start])
-        errors = np.concatenate((self.error, _sine(best.values.T.numpy())))
-        places = np.concatenate((self.place, best.indices.T.numpy() + start))
-        order = np.argsort(errors, axis=0, kind="stable")[:2]
-        self.error = np.take_along_axis(errors, order, 0)
-        self.place = np.take_along_axis(places, order, 0)
+        claimed, found = (
+            _sine(cosine.numpy()[rows, self.claimed_m[rows] - start]),
+            _sine(best.values.T.numpy()),
+        )
+        with self.lock:
+            self.claimed_error[rows] = claimed
+            errors = np.concatenate((self.error, found))
+            places = np.concatenate((self.place, best.indices.T.numpy() + start))
+            order = np.lexsort((places, errors), axis=0)[:2]
+            self.error = np.take_along_axis(errors, order, 0)
+            self.place = np.take_along_axis(places, order, 0)
 
 
 def _sine(cosine: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -12,6 +12,7 @@ import torch
 
 from hsparity.solve.storage import Fp16Limits, Stored, fp16_limits, stored_format
 from hsparity.solve.truncation import Truncation, truncation
+from hsparity.stream import pool_map
 from hsprobe.schema import Site
 
 if TYPE_CHECKING:
@@ -46,17 +47,23 @@ def precision(given: Given, numbers: Sequence[int], odd: Mapping[int, np.ndarray
     """The storage of both sides at these pairs. `odd`: aligned tokens of a pair that hold extreme values, to
     be looked at first."""
     result = Precision()
-    for k in numbers:
+    stored: dict[tuple[int, str], Stored | None] = {}
+    limits: dict[int, Fp16Limits] = {}
+
+    def work(k: int) -> None:
         pair = given.pairs[k]
-        for which, (side, key) in enumerate(zip(SIDES, (pair.ref, pair.cand), strict=True)):
-            if (side, key) in result.stored or Site.parse(key).kind not in ("boundary", "slot", "final_norm"):
-                continue
-            found = _stored(given, which, key)
-            if found is not None:
-                result.stored[side, key] = found
-        limits = fp16_limits(*_both(given, k, odd.get(k)))
-        if limits.found:
-            result.fp16["cand", pair.cand] = limits
+        for which, key in enumerate((pair.ref, pair.cand)):
+            if (which, key) not in stored and Site.parse(key).kind in ("boundary", "slot", "final_norm"):
+                stored[which, key] = _stored(given, which, key)
+        limits[k] = fp16_limits(*_both(given, k, odd.get(k)))
+
+    pool_map(work, numbers)
+    for (which, key), format_ in sorted(stored.items()):
+        if format_ is not None:
+            result.stored[SIDES[which], key] = format_
+    for k in numbers:
+        if limits[k].found:
+            result.fp16["cand", given.pairs[k].cand] = limits[k]
     if not result.stored:
         _cut(given, numbers, result)
     return result
@@ -135,18 +142,21 @@ def _cut(given: Given, numbers: Sequence[int], result: Precision) -> None:
     depths = [given.pairs[k].boundary or 0 for k in chosen]
     result.cut_sites = tuple(given.pairs[k].ref for k in chosen)
     result.against = "Transformers in fp32" if truth is not None else "the other side"
-    for which, side in enumerate(SIDES):
-        own = [(given.pairs[k].ref, given.pairs[k].cand)[which] for k in chosen]
-        if truth is not None:
-            base = [_rows(given, truth, given.pairs[k].floor_site, 0, places) for k in chosen]
-        else:
-            base = [
-                _rows(given, 1 - which, (given.pairs[k].ref, given.pairs[k].cand)[1 - which], 0, places)
-                for k in chosen
-            ]
-        rows = [_rows(given, which, key, 0, places) for key in own]
-        if which == truth or any(a.shape != b.shape or not len(a) for a, b in zip(base, rows, strict=True)):
-            continue
-        found = truncation(base, rows, truth=truth is not None, depths=depths)
-        if found.found or found.compounding:
-            result.cut[side] = found
+    found: dict[int, Truncation] = {}
+
+    def rows(which: int) -> list[torch.Tensor]:
+        keys = [(given.pairs[k].ref, given.pairs[k].cand)[which] for k in chosen]
+        return [_rows(given, which, key, 0, places) for key in keys]
+
+    def exact(source: int) -> list[torch.Tensor]:
+        return [_rows(given, source, given.pairs[k].floor_site, 0, places) for k in chosen]
+
+    def work(which: int) -> None:
+        own, base = rows(which), exact(truth) if truth is not None else rows(1 - which)
+        if which != truth and all(a.shape == b.shape and len(a) for a, b in zip(base, own, strict=True)):
+            found[which] = truncation(base, own, truth=truth is not None, depths=depths)
+
+    pool_map(work, (0, 1))
+    for which in sorted(found):
+        if found[which].found or found[which].compounding:
+            result.cut[SIDES[which]] = found[which]

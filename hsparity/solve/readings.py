@@ -118,14 +118,18 @@ class Reader:
         plain = medians(measured.errors_nes())
         gains = medians(measured.gain_nes())
         scaled = medians(measured.errors_nes(np.where(gains > 0, gains, np.nan)))
-        found = []
-        for s, slot in enumerate(slots):
-            shortlist = self._shortlist(plain[:, s], gains[:, s], scaled[:, s])
-            tried = [self._exactly(self.dictionary[e], gain, slot) for e, gain in shortlist]
-            reading = self.choose(slot, tried, measured)
-            if reading:
-                found.append(reading)
-        return found
+        tries = [
+            (slot, self.dictionary[e], gain)
+            for s, slot in enumerate(slots)
+            for e, gain in self._shortlist(plain[:, s], gains[:, s], scaled[:, s])
+        ]
+        pairs = [(entry.form, Form(((slot.key, 1.0),), gain=gain)) for slot, entry, gain in tries]
+        errors = self.bench.errors(self.ruler, self.side, pairs)
+        tried: dict[str, list[Hypothesis]] = {slot.key: [] for slot in slots}
+        for (slot, entry, gain), error_n in zip(tries, errors, strict=True):
+            tried[slot.key].append(Hypothesis(entry, gain, error_n))
+        found = (self.choose(slot, tried[slot.key], measured) for slot in slots)
+        return [reading for reading in found if reading]
 
     def _shortlist(
         self, plain: NDArray[np.float32], gains: NDArray[np.float32], scaled: NDArray[np.float32]
@@ -142,10 +146,6 @@ class Reader:
             if len(kept) == SHORTLIST:
                 break
         return list(kept.values())
-
-    def _exactly(self, entry: Entry, gain: float, slot: Slot) -> Hypothesis:
-        form = Form(((slot.key, 1.0),), gain=gain)
-        return Hypothesis(entry, gain, self.bench.errors(self.ruler, entry.form, self.side, form))
 
     def choose(self, slot: Slot, tried: Sequence[Hypothesis], measured: Measured) -> Reading | None:
         """The best hypothesis against the next best of another tensor."""

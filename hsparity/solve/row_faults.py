@@ -146,8 +146,8 @@ def _ranks(members: Sequence[PromptMap]) -> int:
     """The number of ranks whose rows were laid one rank after the other, or dealt in turn: the one that
     explains most rows; 0 when too few rows follow one for that to be no accident."""
     counts = {n: sum(len(m.claimed) for m in members if _follows(m, n)) for n in RANKS}
-    most = max(counts, key=lambda n: (counts[n], n))
-    return most if counts[most] >= 4 * most else 0
+    # Rows dealt to 3 ranks are the reverse of 8 where there are 24: of equals, the fewest.
+    return max((n for n in RANKS if counts[n] >= 4 * n), key=lambda n: (counts[n], -n), default=0)
 
 
 def _follows(m: PromptMap, ranks: int) -> bool:

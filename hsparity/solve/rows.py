@@ -38,17 +38,21 @@ def solve_rows(given: Given, suspects: Sequence[int]) -> tuple[OwnerMap | None, 
     dictionary = entries(ref, given.norm, given.plus_one)
     best: tuple[float, int, Entry] | None = None
     for k in _by_depth(given, suspects)[:SITES]:
-        for entry in _worth(dictionary, given, k):
-            slot = given.pairs[k].cand
-            clarity = finder.find(slot, site(slot), entry.form, entry.words, sampled=True).clarity
-            if best is None or clarity < best[0]:
-                best = (clarity, k, entry)
+        worth, slot = _worth(dictionary, given, k), given.pairs[k].cand
+        # Other forms of a boundary are asked for where the boundaries as they stand do not tell rows apart.
+        for some in ([e for e in worth if not e.kind], [e for e in worth if e.kind]):
+            maps = finder.find(slot, site(slot), some, sampled=True)
+            for entry, found in zip(some, maps, strict=True):
+                if best is None or found.clarity < best[0]:
+                    best = (found.clarity, k, entry)
+            if best is not None and best[0] <= CLEAR / 4:
+                break
         if best is not None and best[0] <= CLEAR / 2:
             break
     if best is None or best[0] > CLEAR:
         return None, []
     slot = given.pairs[best[1]].cand
-    owners = finder.find(slot, site(slot), best[2].form, best[2].words)
+    (owners,) = finder.find(slot, site(slot), [best[2]])
     if not (owners.verdict_m == ELSEWHERE).any():
         return owners, []
     return owners, classify(_maps(owners, given.prompts, cand), batch(ref, cand))

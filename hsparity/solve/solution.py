@@ -19,6 +19,7 @@ from hsparity.solve.forms import Form, site
 from hsparity.solve.precision import Precision, precision
 from hsparity.solve.readings import CLOSE, Reader, Reading, Slot
 from hsparity.solve.unresolved import Unresolved
+from hsparity.stream import pool_map
 from hsparity.yardstick import Roles
 from hsprobe.schema import Site
 
@@ -115,7 +116,18 @@ def _read(
     slots = {k: _slot(given, given.pairs[k], side, known) for k in numbers}
     found = {r.slot.key: r for r in reader.read(list(slots.values()))}
     rest = Unresolved(reader, given)
-    return {k: _by_claim(rest.read(found[slot.key], k)) for k, slot in slots.items() if slot.key in found}
+    read = [k for k, slot in slots.items() if slot.key in found]
+    # The farthest from the floor first: what is tried on a few slots is tried on those.
+    read.sort(key=lambda k: found[slots[k].key].close / found[slots[k].key].error)
+    better: dict[int, Reading] = {}
+
+    def work(k: int) -> None:
+        better[k] = _by_claim(rest.read(found[slots[k].key], k))
+
+    for k in read:
+        # One by one, since failures spare the later ones; in the pool, where torch keeps to one core.
+        pool_map(work, [k])
+    return {k: better[k] for k in sorted(better)}
 
 
 def _extreme(given: Given, k: int) -> NDArray[np.int64]:
@@ -199,11 +211,11 @@ class Floor:
         if base is None or other is None:
             return CLOSE
         scale = given.limit * (np.sqrt(2.0) if roles.kind == "bf16-reference" else 1.0)
-        found = _median(self.bench.errors(base, form, other, form))
+        found = _median(self.bench.errors(base, other, [(form, form)])[0])
         if not np.isfinite(found):
             # The floor's captures lack a part: what the boundary itself costs, on the scale of the form.
             boundary = site(Site("boundary", number).key)
-            whole = _median(self.bench.errors(base, boundary, other, boundary))
+            whole = _median(self.bench.errors(base, other, [(boundary, boundary)])[0])
             found = whole * self._size(boundary) / self._size(form)
         return float(scale * max(found, given.resolution)) if np.isfinite(found) else CLOSE
 

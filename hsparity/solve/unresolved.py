@@ -3,6 +3,7 @@ something between two boundaries."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from hsparity.solve.solution import Given
 
 
+TRIES = 4  # slots that an attempt may fail on before it is given up
+STACK_BYTES = 96 << 20  # rows of all boundaries at once
+
+
 class Unresolved:
     """Tries what the dictionary cannot hold, in a fixed order; the first that stands at the floor is taken."""
 
@@ -40,6 +45,9 @@ class Unresolved:
         self.bench, self.ruler, self.side = reader.bench, reader.ruler, reader.side
         source = given.sources[reader.ruler]
         self.held = boundaries_of(source)
+        self.numbers = list(self.held)
+        self.forms = [site(key) for key in self.held.values()]
+        self.failed: Counter[str] = Counter()
         self.layers = branches(self.held, source.sites())
         scale = source.manifest.model_config.get("routed_scaling_factor")
         self.routed_scale = float(scale) if isinstance(scale, (int, float)) and scale else None
@@ -51,9 +59,14 @@ class Unresolved:
         if found is not None or reading.at_floor:
             return found or reading
         for attempt in (self._reversed, self._amounts, self._basis, self._mixture, self._rank, self._between):
+            if self.failed[attempt.__name__] >= TRIES:
+                continue
             found = attempt(reading)
             if found is not None:
+                self.failed[attempt.__name__] = 0
                 return found
+            # These look at every boundary: what explains none of several slots is not tried on all.
+            self.failed[attempt.__name__] += attempt in (self._basis, self._mixture, self._between)
         return reading
 
     def _rows_gain(self, reading: Reading, k: int) -> Reading | None:
@@ -109,9 +122,8 @@ class Unresolved:
 
     def _basis(self, reading: Reading) -> Reading | None:
         """The boundary in another order of channels, or rotated."""
-        numbers = list(self.held)
-        forms = [site(self.held[n]) for n in numbers]
-        both = self._both(forms, reading, masked=False)
+        numbers, forms = self.numbers, self.forms
+        both = self._both(reading, masked=False)
         if both is None:
             return None
         ref_nkh, cand_nh = both
@@ -130,24 +142,25 @@ class Unresolved:
                 note = f"{moved.moved} channels moved, {100 * moved.matched:.0f} % match another one within noise"
                 found = self._against(reading, entry, Form(((reading.slot.key, 1.0),), basis=basis))
                 return found and replace(found, note=note)
-        return self._rotated(reading, rotation, numbers, forms) if rotation.found else None
+        return self._rotated(reading, rotation) if rotation.found else None
 
-    def _both(
-        self, forms: list[Form], reading: Reading, masked: bool
-    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+    def _both(self, reading: Reading, masked: bool) -> tuple[torch.Tensor, torch.Tensor] | None:
         """The ruler's rows [n, K, H] and the slot's [n, H], of tokens that are finite and not zero in all."""
-        ref_nkh = self.bench.whole(self.ruler, forms, masked)
-        cand_nh = self.bench.whole(self.side, [site(reading.slot.key)], masked)[:, 0]
+        width = self.given.sources[self.ruler].manifest.hidden_size
+        limit = STACK_BYTES // (4 * width * len(self.forms))
+        ref_nkh = self.bench.whole(self.ruler, self.forms, masked, limit)
+        cand_nh = self.bench.whole(self.side, [site(reading.slot.key)], masked, limit)[:, 0]
         if len(ref_nkh) != len(cand_nh):
             return None
-        sizes = torch.cat((ref_nkh.square().sum(2), cand_nh.square().sum(1, keepdim=True)), 1)
+        sizes = torch.cat([torch.linalg.vector_norm(rows, dim=-1) for rows in (ref_nkh, cand_nh[:, None])], 1)
         kept = (sizes.isfinite() & (sizes > 0)).all(1)
-        return (ref_nkh[kept], cand_nh[kept]) if int(kept.sum()) >= 2 * FEWEST else None
+        if int(kept.sum()) < 2 * FEWEST:
+            return None
+        return (ref_nkh, cand_nh) if bool(kept.all()) else (ref_nkh[kept], cand_nh[kept])
 
-    def _rotated(
-        self, reading: Reading, rotation: Rotation, numbers: list[int], forms: list[Form]
-    ) -> Reading | None:
-        number, form = numbers[rotation.boundary], forms[rotation.boundary]
+    def _rotated(self, reading: Reading, rotation: Rotation) -> Reading | None:
+        numbers = self.numbers
+        number, form = numbers[rotation.boundary], self.forms[rotation.boundary]
         basis = None if rotation.map_hh is None else Basis(rotation=torch.from_numpy(rotation.map_hh))
         note = (
             f"inner products of rows agree to {rotation.gram_error:.2g} (noise allows {rotation.gram_noise:.2g}, next best "
@@ -175,9 +188,8 @@ class Unresolved:
 
     def _mixture(self, reading: Reading) -> Reading | None:
         """A fixed mix of boundaries: no boundary of this model, whatever the layer."""
-        numbers = list(self.held)
-        forms = [site(self.held[n]) for n in numbers]
-        both = self._both(forms, reading, masked=True)
+        numbers, forms = self.numbers, self.forms
+        both = self._both(reading, masked=True)
         if both is None:
             return None
         ref_nkh, cand_nh = both
@@ -236,13 +248,13 @@ class Unresolved:
     def _against(self, reading: Reading, entry: Entry, slot_form: Form | None = None) -> Reading | None:
         """The entry as a reading with the dictionary's best as its rival, when it is at the floor."""
         own = slot_form or site(reading.slot.key)
-        errors = self.bench.errors(self.ruler, entry.form, self.side, own)
+        tried = [(entry.form, own), (reading.ruler_form, reading.slot_form)]
+        errors, rivals = self.bench.errors(self.ruler, self.side, tried)
         known = errors[np.isfinite(errors)]
         if not len(known):
             return None
         error = max(float(np.median(known)), self.reader.resolution)
         close = float(np.hypot(self.reader.noise(entry.form, entry.number), reading.slot.allowance))
-        rivals = self.bench.errors(self.ruler, reading.ruler_form, self.side, reading.slot_form)
         both = np.isfinite(errors) & np.isfinite(rivals)
         wins = float((errors[both] < rivals[both]).mean()) if both.any() else 0.0
         if error > close:

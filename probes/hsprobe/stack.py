@@ -24,6 +24,7 @@ from torch import nn
 from . import spool
 from .protocol import ProbeError
 from .schema import CaptureSpec, Site
+from .streams import KEYS, NESTED, odd_output, several_streams
 from .writer import write_safetensors, write_text
 
 NORM_FILE = "norm.safetensors"  # tensor `norm`, float32 [H]
@@ -38,20 +39,6 @@ EMBED_NAMES = ("embed_tokens", "word_embeddings", "wte", "tok_embeddings")
 ATTENTION_NAMES = ("self_attn", "attn", "attention", "self_attention")
 MLP_NAMES = ("mlp", "feed_forward", "block_sparse_moe", "moe", "ffn")
 ROUTER_NAMES = ("gate", "router")
-
-# Models whose stream between layers is not hidden + residual: several streams, or a mix over earlier layers.
-REFUSED_NAMES = (
-    "deepseekv4",
-    "deepseek_v4",
-    "kimik3",
-    "kimi_k3",
-    "gemma3n",
-    "glm5next",
-    "glm5_next",
-    "hyv4",
-    "hunyuanv4",
-)
-REFUSED_KEYS = ("hc_mult", "hc_count", "mhc", "attn_res_block_size", "altup_num_inputs")
 
 BOUNDARY_KINDS = ("boundary", "hidden", "residual")
 LAYER_KINDS = ("attn_out", "mlp_out", "router_logits", "experts")
@@ -107,16 +94,21 @@ def find_stack(model: nn.Module, config: Any = None) -> Stack:
 
 def refuse_multi_stream(architecture: str, config: Any = None) -> None:
     """Raise ProbeError E307 for hyper-connection, AttnRes and AltUp families: no boundary exists there."""
-    names = [architecture]
-    for part in _configs(config):
-        names += [str(getattr(part, "model_type", "")), *(getattr(part, "architectures", None) or ())]
-        for key in REFUSED_KEYS:
-            value = getattr(part, key, None)
-            if value and value != 1:
-                _refuse(architecture, f"config.{key} = {value}")
-    for name in names:
-        if any(refused in name.lower() for refused in REFUSED_NAMES):
-            _refuse(architecture, name)
+    if why := several_streams(architecture, _described(config)):
+        raise _several(architecture, why)
+
+
+def hidden_and_residual(layer: nn.Module, output: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """What a decoder layer handed on, [n, H] each: hidden state and residual, None where it returns their sum.
+
+    Integers beside them (a router's choice) are passed over. Raises ProbeError E307 for more than these two, for
+    states with another axis and for two of different shapes.
+    """
+    listed = output if isinstance(output, (tuple, list)) else (output,)
+    tensors = [t for t in listed if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    if why := odd_output(tensors) or ("" if tensors else "a layer hands on no state"):
+        raise _several(type(layer).__name__, why)
+    return tensors[0], tensors[1] if len(tensors) > 1 else None
 
 
 def layer_parts(layer: nn.Module) -> LayerParts:
@@ -278,20 +270,20 @@ def _indices(key: str, kind: str, num_layers: int, moe: Sequence[int] | None) ->
     )
 
 
-def _configs(config: Any) -> list[Any]:
+def _described(config: Any) -> dict[str, Any]:
+    """What a Hugging Face config object says of its streams, as config.json would."""
     if config is None:
-        return []
-    return [
-        config,
-        *(t for n in ("text_config", "llm_config") if (t := getattr(config, n, None)) is not None),
-    ]
+        return {}
+    found = {key: getattr(config, key, None) for key in (*KEYS, "model_type", "architectures")}
+    return found | {key: _described(getattr(config, key, None)) for key in NESTED}
 
 
-def _refuse(architecture: str, why: str) -> None:
-    raise ProbeError(
+def _several(architecture: str, why: str) -> ProbeError:
+    return ProbeError(
         "E307",
-        f"{architecture} keeps no single residual stream between layers ({why})",
-        "hyper-connection, AttnRes and AltUp models have no boundary that two engines could be compared at",
+        f"{architecture} keeps no single residual stream between layers: {why}",
+        "no boundary exists that two engines could be compared at; compare logits, or dump the tensor that "
+        "the next layer reads from both engines yourself",
     )
 
 

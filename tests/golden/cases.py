@@ -9,6 +9,7 @@ import numpy as np
 
 from hsparity.model import Comparison, Finding, SlotMatch, Verdict
 
+from .cause_cases import rows, several, target_clean
 from .fixtures import (
     ASKED,
     CAND,
@@ -287,5 +288,8 @@ CASES = {
         hostile,
         pooled,
         apart,
+        rows,
+        several,
+        target_clean,
     )
 }

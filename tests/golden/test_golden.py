@@ -18,7 +18,7 @@ from .cases import CASES
 
 FOLDER = Path(__file__).parent / "reports"
 UPDATE = bool(os.environ.get("HSPARITY_WRITE_GOLDEN"))
-PAGES = ("parity", "offset", "inconclusive", "native-ids", "hostile")
+PAGES = ("parity", "offset", "inconclusive", "native-ids", "hostile", "rows", "several", "target-clean")
 TEXTS = {
     **{
         f"{name}.{width}.txt": (name, "terminal", Options(width=width))
@@ -26,10 +26,13 @@ TEXTS = {
         for width in (60, 80, 120)
     },
     **{f"{name}.md": (name, "markdown", Options()) for name in CASES},
-    **{f"{name}.verbose.txt": (name, "terminal", Options(verbose=True)) for name in ("parity", "native-ids")},
+    **{
+        f"{name}.verbose.txt": (name, "terminal", Options(verbose=True))
+        for name in ("parity", "native-ids", "rows")
+    },
     "offset.ascii.txt": ("offset", "terminal", Options(unicode=False)),
     "offset.color.txt": ("offset", "terminal", Options(color=True)),
-    "one-token.json": ("one-token", "json", Options()),
+    **{f"{name}.json": (name, "json", Options()) for name in ("one-token", "several")},
     **{f"{name}.html": (name, "html", Options()) for name in PAGES},
 }
 

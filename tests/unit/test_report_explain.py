@@ -75,6 +75,18 @@ def test_exit_codes_are_found_by_number(spelled: str) -> None:
     assert find(spelled, entries()).code == "exit 3"
 
 
+@pytest.mark.parametrize("code", sorted(entries()))
+def test_every_name_is_found_and_so_is_a_typo(code: str) -> None:
+    """A name is as good as a code; one with a letter dropped is among what was probably meant."""
+    entry = entries()[code]
+    assert find(entry.name, entries()).code == code
+    assert find(entry.name.upper(), entries()).code == code
+    typo = entry.name[:-2] + entry.name[-1]
+    with pytest.raises(HsparityError) as caught:
+        find(typo, entries())
+    assert f"{code} ({entry.name})" in caught.value.help
+
+
 def test_unknown_codes_name_near_matches() -> None:
     """E107 with what was probably meant."""
     with pytest.raises(HsparityError) as caught:

@@ -96,6 +96,26 @@ def test_nothing_is_fetched(name: str) -> None:
             assert (attributes["href"] or "").startswith("data:image/png;base64," if tag == "image" else "#")
 
 
+def test_several_causes_show_rows_rivals_and_a_fix_each() -> None:
+    """The page says of every cause what the terminal says: where, the rows' spans, the beaten rival, the fix."""
+    p = page("several")
+    words = {tag: " ".join(found) for tag, found in p.words.items()}
+    assert [w for w in p.words["strong"] if w.startswith("Fix")] == [
+        "Fix HS101 layer-offset.",
+        "Fix HS113 request-order.",
+        "Fix HS201 final-norm-applied.",
+    ]
+    assert "64 tokens (prompt and positions): 1 0-31, 2 0-31" in words["p"]
+    assert "boundary 31, 12× farther (slot.001)" in words["p"]
+    assert "After the rows are given back." in words["p"]
+    assert p.words["dt"].count("Next best") == 3
+    assert not [a for a in p.all("a") if not (a["href"] or "").startswith("#")]
+
+
+def test_a_clean_target_lists_what_is_left_to_check() -> None:
+    assert any("fc width = slots x hidden size" in text for text in page("target-clean").words["li"])
+
+
 @ALL
 def test_foreign_text_stays_text(name: str) -> None:
     """The only elements are the template's; markup in a token, a path or a setting is shown, not run."""

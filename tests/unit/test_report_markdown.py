@@ -51,3 +51,19 @@ def test_text_reads_as_written(raw: str, shown: str) -> None:
 def test_code_spans_outgrow_their_backticks(raw: str, shown: str) -> None:
     """The fence is longer than any run inside."""
     assert code(raw) == shown
+
+
+def test_several_causes_are_a_numbered_list_with_their_facts() -> None:
+    """The same facts as in the terminal: rows and their spans, slots, the beaten rival, a fix for each."""
+    text = reporters()["markdown"].render(CASES["several"](), Options())
+    assert [m[1] for m in re.finditer(r"^\d\. \*\*(HS\d+)", text, re.M)] == ["HS101", "HS113", "HS201"]
+    assert "  - rows: 64 tokens (prompt and positions): 1 0-31, 2 0-31" in text.splitlines()
+    assert "  - next best: boundary 31, 12× farther (slot.001)" in text.splitlines()
+    assert [m[1] for m in re.finditer(r"^\*\*Fix (HS\d+)", text, re.M)] == ["HS101", "HS113", "HS201"]
+    assert "- ruled out: HS401 tokens-differ" in text.splitlines()
+
+
+def test_a_clean_target_lists_what_is_left_to_check() -> None:
+    text = reporters()["markdown"].render(CASES["target-clean"](), Options())
+    assert "  - left to check on the draft: EAGLE-3 mode, fc width = slots x hidden size" in text.splitlines()
+    assert "Causes" not in text

@@ -12,16 +12,19 @@ from torch.nn import functional
 from ..protocol import ProbeError
 from ..schema import Site
 from ..spool import StepRecorder
-from ..stack import Stack, layer_parts
+from ..stack import BOUNDARY_KINDS, Stack, hidden_and_residual, layer_parts
 
 
 def attach(stack: Stack, sites: Sequence[Site], recorder: StepRecorder) -> None:
     """Hook every site. Boundary k is what enters layer k, boundary L what enters the final norm.
 
-    Raises ProbeError E306 for a site whose module this model does not have under a known name.
+    Raises ProbeError E306 for a site whose module this model does not have under a known name; a pass raises E307
+    where a state of the stream has more axes than [1, n, H].
     """
     for site in sites:
-        _HOOKS[site.kind](stack, site, _sink(recorder, site.key))
+        state = site.kind in (*BOUNDARY_KINDS, "final_norm")
+        sink = _state_sink(stack, recorder, site.key) if state else _sink(recorder, site.key)
+        _HOOKS[site.kind](stack, site, sink)
 
 
 Sink = Callable[[torch.Tensor], None]
@@ -31,6 +34,17 @@ def _sink(recorder: StepRecorder, key: str) -> Sink:
     def keep(tensor: torch.Tensor) -> None:
         if recorder.recording:
             recorder.put(key, tensor.reshape(-1, tensor.shape[-1]))  # [1, n, H] or [n, H]
+
+    return keep
+
+
+def _state_sink(stack: Stack, recorder: StepRecorder, key: str) -> Sink:
+    """Keeps a state [1, n, H] or [n, H]: flattened, a second stream would pass for more rows."""
+
+    def keep(tensor: torch.Tensor) -> None:
+        if recorder.recording:
+            one = tensor[0] if tensor.dim() == 3 and len(tensor) == 1 else tensor
+            recorder.put(key, hidden_and_residual(stack.layers[0], one)[0])
 
     return keep
 

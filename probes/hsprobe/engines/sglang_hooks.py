@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 
 from ..protocol import ProbeError
-from ..stack import Stack, layer_parts
+from ..stack import Stack, hidden_and_residual, layer_parts
 
 
 class Sink(Protocol):
@@ -71,11 +71,11 @@ class LayerHooks:
             hidden_nh: torch.Tensor | None
             residual_nh: torch.Tensor | None
             if stream is None:
-                hidden_nh, residual_nh = self._tuple_parts(output)
+                hidden_nh, residual_nh = self._tuple_parts(layer, output)
                 sum_nh = hidden_nh + residual_nh
             else:
                 handle = output[0] if isinstance(output, tuple) else output
-                sum_nh = _snapshot(stream, handle)
+                sum_nh, _ = hidden_and_residual(layer, _snapshot(stream, handle))
                 apart = stream.pending is not None and bool(self.wanted & {hidden, mlp_out})
                 hidden_nh = contribution(stream, handle) if apart else None
                 residual_nh = stream.residual if stream.pending is not None else None
@@ -89,17 +89,18 @@ class LayerHooks:
 
         return hook
 
-    def _tuple_parts(self, output: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def _tuple_parts(self, layer: Any, output: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Hidden and residual of a layer that returns both (Gemma3; every layer before SGLang 0.5.21)."""
-        plain = isinstance(output, tuple) and len(output) >= 2 and self.sink.ranks == 1
-        if not plain or not all(isinstance(t, torch.Tensor) for t in output[:2]):
+        whole = self.sink.ranks == 1
+        hidden_nh, residual_nh = hidden_and_residual(layer, output) if whole else (None, None)
+        if hidden_nh is None or residual_nh is None:
             raise ProbeError(
                 "E306",
-                f"{type(self.stack.layers[0]).__name__} keeps no residual stream on the batch and returns "
+                f"{type(layer).__name__} keeps no residual stream on the batch and returns "
                 f"{type(output).__name__} on {self.sink.ranks} rank(s): its stream cannot be told",
                 "layers that return (hidden, residual) work on one rank",
             )
-        return output[0], output[1]
+        return hidden_nh, residual_nh
 
     def _hook_attention(self, layer: Any, attention: Any, key: str) -> None:
         boundary = getattr(layer, "attn_boundary", None)

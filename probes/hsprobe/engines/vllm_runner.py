@@ -208,7 +208,7 @@ class RunnerProbe:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
             if not self.recorder.recording:
                 return
-            hidden, residual = output if isinstance(output, tuple) else (output, None)
+            hidden, residual = stacks.hidden_and_residual(module, output)
             if residual is None and kinds != {"boundary"}:
                 raise ProbeError(
                     "E306", f"{type(module).__name__} returns one tensor: hidden and residual are no parts"
@@ -217,7 +217,7 @@ class RunnerProbe:
             if "boundary" in kinds:
                 self.put(Site("boundary", boundary).key, hidden if residual is None else hidden + residual)
             for kind, part in (("hidden", hidden), ("residual", residual)):
-                if kind in kinds:
+                if kind in kinds and part is not None:
                     self.put(Site(kind, boundary).key, part)
 
         return hook
@@ -228,8 +228,8 @@ class RunnerProbe:
         def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
             if self.recorder.recording:
                 given = signature.bind(*args, **kwargs).arguments
-                residual = given.get("residual")
-                hidden = given["hidden_states"]
+                given_states = [given[k] for k in ("hidden_states", "residual") if given.get(k) is not None]
+                hidden, residual = stacks.hidden_and_residual(module, given_states)
                 self.put(Site("boundary", 0).key, hidden if residual is None else hidden + residual)
 
         return hook

@@ -1,0 +1,82 @@
+"""The commands that a report hands out: what makes a floor, captures what lacks, confirms a finding."""
+
+from __future__ import annotations
+
+import shlex
+
+from ..model import Comparison, Verdict
+from . import spelling as sp
+from . import view
+
+
+def floor_commands(comparison: Comparison) -> tuple[str, ...]:
+    """The commands that make a floor and compare against it."""
+    ref = comparison.ref
+    model = sp.clean(ref.model) or "MODEL"
+    capture = "hsparity capture hf --model {} --dtype {} --prompts FILE -o {}"
+    pair = shlex.join((sp.clean(ref.path), sp.clean(comparison.cand.path)))
+    return (
+        capture.format(shlex.quote(model), "float32", "captures/hf-fp32"),
+        capture.format(shlex.quote(model), "bfloat16", "captures/hf-bf16"),
+        f"hsparity compare {pair} {comparison.request.spelled} --floor captures/hf-fp32 --floor "
+        "captures/hf-bf16".replace("  ", " "),
+    )
+
+
+def capture_commands(comparison: Comparison) -> tuple[str, ...]:
+    """Per side that lacks requested boundaries, the command that captures them."""
+    out = []
+    for side in (comparison.ref, comparison.cand):
+        lacking = [b for b in comparison.request.boundaries if f"boundary.{b:03d}" not in side.sites]
+        if lacking and any(d.verdict is Verdict.MISSING for d in view.requested(comparison)):
+            model = shlex.quote(sp.clean(side.model) or "MODEL")
+            folder = shlex.quote(sp.clean(side.path) + "-more")
+            out.append(
+                f"hsparity capture {side.engine} --model {model} {comparison.request.spelled} --prompts "
+                f"FILE -o {folder}"
+            )
+    return tuple(out)
+
+
+def more_commands(comparison: Comparison) -> tuple[str, ...]:
+    """The commands that capture every side again with more prompts, and compare those."""
+    sides = {s.path: s for s in (comparison.ref, comparison.cand, *comparison.others) if s.role != "repeat"}
+    captures = [
+        f"hsparity capture {s.engine} --model {shlex.quote(sp.clean(s.model) or 'MODEL')} --dtype "
+        f"{sp.clean(s.dtype)} "
+        f"--prompts MORE.jsonl -o {shlex.quote(sp.clean(path) + '-more')}"
+        for path, s in sides.items()
+    ]
+    pair = shlex.join(sp.clean(s.path) + "-more" for s in (comparison.ref, comparison.cand))
+    floors = dict.fromkeys(s.path for s in comparison.others if s.role != "repeat")
+    floor = "".join(f" --floor {shlex.quote(sp.clean(path) + '-more')}" for path in floors)
+    return (*captures, f"hsparity compare {pair} {comparison.request.spelled}{floor}")
+
+
+def next_commands(comparison: Comparison) -> tuple[tuple[str, str], ...]:
+    """(command, what it settles), most useful first."""
+    out: list[tuple[str, str]] = []
+    lead = view.leading(comparison)
+    if comparison.floor.kind in ("none", "repeat") and comparison.verdict is Verdict.INCONCLUSIVE:
+        purpose = (
+            "a floor, first half: fp32",
+            "second half: bf16, same prompts",
+            "the comparison, with a floor",
+        )
+        out += list(zip(floor_commands(comparison), purpose, strict=True))
+    out += [(command, "captures what was asked for") for command in capture_commands(comparison)]
+    confirmed: dict[str, list[str]] = {}
+    for finding in comparison.findings:
+        if not finding.ruled_out:
+            for command in finding.confirm:
+                confirmed.setdefault(sp.clean(command), []).append(sp.clean(finding.code))
+    out += [(command, f"confirms {' and '.join(codes)}") for command, codes in confirmed.items()]
+    if comparison.verdict is Verdict.INCONCLUSIVE and not out:
+        out += [
+            (command, "more tokens decide: each side and the floor again")
+            for command in more_commands(comparison)
+        ]
+    if lead is not None:
+        out.append((f"hsparity explain {sp.clean(lead.code)}", "what it is and where it comes from"))
+    known = dict(reversed(out))
+    return tuple((c, known[c]) for c in dict.fromkeys(c for c, _ in out))

@@ -1,0 +1,31 @@
+"""README.md's findings and its worked report are those of the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hsparity.registry import causes
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_findings_is_complete_and_in_order() -> None:
+    """Every finding once, by code, under its name, linked to its page."""
+    rows = re.findall(r"(?m)^\| \[(HS\d+)\]\(([^)]+)\) \| ([a-z0-9-]+) \| \S.* \|$", README)
+    assert [(code, name) for code, _, name in rows] == [(c, cause.name) for c, cause in causes().items()]
+    assert all((ROOT / page).is_file() for _, page, _ in rows)
+
+
+def test_the_worked_report_is_the_specimen() -> None:
+    """What README shows stands in reports/which-tensor/report.txt, in this order."""
+    shown = re.search(r"```text\n(.*?)```", README, re.S)
+    assert shown
+    whole, at = (ROOT / "reports/which-tensor/report.txt").read_text(encoding="utf-8"), 0
+    chunks = [chunk.strip("\n") for chunk in re.split("(?m)^…$", shown[1])]
+    assert len(chunks) >= 3
+    for chunk in chunks:
+        place = whole.find(chunk, at)
+        assert place >= 0, f"README.md shows what the report does not say:\n{chunk}"
+        at = place + len(chunk)
