@@ -266,7 +266,7 @@ def row(case: Case, pair: Sequence[Path], repeats: int) -> tuple[str, ...]:
         f"{plain.processor:.1f} s",
         f"{whole.seconds:.1f} s",
         f"{max(plain.peak, whole.peak) / 1e6:.0f} MB",
-        f"{case.goal:.0f} s",
+        f"{case.goal:.0f} s" + (", missed" if plain.seconds > case.goal else ""),
     )
 
 
@@ -275,7 +275,7 @@ def table(shape: Shape, rows: Sequence[Sequence[str]]) -> str:
     lines = [f"| {' | '.join(HEAD)} |", "|---|" + "--:|" * (len(HEAD) - 1)]
     lines += [f"| {' | '.join(one)} |" for one in rows]
     size = f"{shape.boundaries} boundaries × {shape.tokens} tokens × {shape.width} in bf16"
-    head = f"Reference: {size}. {machine()}, torch {torch.__version__}."
+    head = f"{time.strftime('%Y-%m-%d')}. Reference: {size}. {machine()}, torch {torch.__version__}."
     return "\n".join([head, "", *lines, ""])
 
 

@@ -19,6 +19,7 @@ from hsparity.table import TokenTable
 from hsparity.yardstick import Roles
 
 SINK = 10.0
+OWN_SIZE = 0.5  # an error of half the state needs no statistics
 CLOSER = 10.0  # times closer to each other than to fp32: the sides are one thing, the floor another
 SQRT2 = math.sqrt(2.0)
 ORDER = {Verdict.PARITY: 0, Verdict.INCONCLUSIVE: 1, Verdict.DIVERGED: 2, Verdict.MISSING: 2}
@@ -217,7 +218,8 @@ class Judge:
                 Verdict.INCONCLUSIVE,
                 f"{tokens_of(zero)} all zero on both sides: nothing was captured there",
             )
-        if verdict is Verdict.PARITY and pair.boundary != 0 and self._alike(read["ref_norm"]):
+        open_ = verdict is Verdict.PARITY or np.nanmedian(read["rel_l2"]) < OWN_SIZE
+        if open_ and pair.boundary != 0 and self._alike(read["ref_norm"]):
             return Verdict.INCONCLUSIVE, f"all {len(equal_n)} rows are equal: nothing tells tokens apart"
         return verdict, reason
 

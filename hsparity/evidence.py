@@ -26,6 +26,15 @@ TOP = 0.99
 Undo = Callable[[Sequence[SitePair]], TokenTable]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Undone:
+    """The comparison with a cause undone: the pairs, and where the figures of the changed ones stand."""
+
+    replaced: tuple[SitePair | None, ...]
+    table: TokenTable
+    places: dict[int, int]
+
+
 @dataclass(slots=True, eq=False)
 class Evidence:
     """What was learned on one alignment of the rows. Read-only to causes, but for `undone` and `shares`, which
@@ -44,10 +53,12 @@ class Evidence:
     undo: Undo
     solution: Solution
     left: tuple[SiteDelta, ...]  # what the solution's pairs show
+    left_table: TokenTable | None = None  # their figures, of the pairs that the solution changed
+    left_places: dict[int, int] = field(default_factory=dict)  # number of such a pair -> its place there
     owners: OwnerMap | None = None
     row_faults: tuple[RowFault, ...] = ()
     peeled: Evidence | None = None  # the same, with every row given back to its token
-    undone: dict[str, tuple[tuple[SitePair | None, ...], TokenTable]] = field(default_factory=dict)
+    undone: dict[str, Undone] = field(default_factory=dict)
     shares: dict[str, float | None] = field(default_factory=dict)  # code -> what `explain` answered
 
     @property
@@ -96,10 +107,16 @@ class Evidence:
         ]
         if not changed:
             return None
-        after = self.undo([pair for _, pair in changed])
-        self.undone[code] = (tuple(replaced), after)
+        # What the solver has undone already was measured then.
+        if self.left_table is not None and all(pair is self.solution.pairs[k] for k, pair in changed):
+            after, places = self.left_table, {k: self.left_places[k] for k, _ in changed}
+        else:
+            after, places = (
+                self.undo([pair for _, pair in changed]),
+                {k: i for i, (k, _) in enumerate(changed)},
+            )
+        self.undone[code] = Undone(tuple(replaced), after, places)
         before = gone = 0.0
-        places = {k: i for i, (k, _) in enumerate(changed)}
         for k, pair in enumerate(self.pairs):
             if not pair.requested or replaced[k] is None:
                 continue
@@ -136,9 +153,8 @@ class Evidence:
                 self.judge.table.read(k, "rel_l2"), self.judge.noise(boundary), step, width
             )
         if lead and lead.code in self.undone:
-            replaced, table = self.undone[lead.code]
-            changed = (k for k, pair in enumerate(replaced) if pair is not None and pair is not self.pairs[k])
-            places = {k: i for i, k in enumerate(changed)}
+            known = self.undone[lead.code]
+            replaced, table, places = known.replaced, known.table, known.places
             undone = np.full(shape, np.nan, np.float32)
             for row, (_, k) in enumerate(order):
                 pair = replaced[k]

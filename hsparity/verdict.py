@@ -73,6 +73,8 @@ def headline(
     open_ = [d for d in wanted if d.verdict is Verdict.INCONCLUSIVE]
     if not wanted:
         return "Nothing that was requested could be placed."
-    if not evidence.has_floor and terms.tol is None:
+    differing = [d for d in open_ if d.bit_equal < d.tokens]
+    if not evidence.has_floor and terms.tol is None and differing:
+        open_ = differing
         return f"{len(open_)} of {layers} {'differs' if len(open_) == 1 else 'differ'}, and no floor says what is noise."
     return f"{len(open_)} of {layers} cannot be decided: {open_[0].reason}."

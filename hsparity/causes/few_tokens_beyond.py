@@ -73,6 +73,8 @@ class FewTokensBeyond:
             f"at {counted(len(sites), 'site')}",
             slots=sites,
             evidence=tuple(lines),
+            # Where nothing diverged the tokens are what keeps the question open, and accuse nobody.
+            severity="cause" if evidence.diverged() else "note",
             fix={"any": "capture more prompts on both sides and for the floor"},
         )
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hsparity.locate import Located
     from hsparity.model import SlotMatch
     from hsparity.pairing import SitePair
+    from hsparity.solve.readings import Reading
 
 
 COMMON = 0.8  # share of the boundaries that one shift must move to be the shift of the whole list
@@ -119,6 +120,7 @@ class Places:
 
         evidence, main = self.evidence, self.main
         shifts = {m.site: m.shift for m in moved}
+        sign = 1 if main.side == "cand" else -1
         held = boundaries_of(evidence.ref if main.ruler == "ref" else evidence.cand)
         out: list[SitePair | None] = []
         for k, pair in enumerate(evidence.pairs):
@@ -130,8 +132,12 @@ class Places:
             reading = evidence.solution.places.get(k)
             if not shift:
                 out.append(pair)
-            elif reading is not None and reading.kind and evidence.solution.pairs[k] is not pair:
-                out.append(evidence.solution.pairs[k])  # its other fault hides the shift: both are undone
+            elif (
+                evidence.solution.pairs[k] is not pair
+                and reading is not None
+                and _put_back(reading, site, shift, sign)
+            ):
+                out.append(evidence.solution.pairs[k])  # with it a fault that hides the shift
             elif main.ruler == "ref":
                 number = pair.boundary + shift
                 key = held.get(number)
@@ -140,6 +146,12 @@ class Places:
                 target = held.get(pair.boundary - evidence.query.offset - shift)
                 out.append(replace(pair, cand=target) if target else None)
         return out
+
+
+def _put_back(reading: Reading, site: str, shift: int, sign: int) -> bool:
+    """Whether undoing the reading of a site also undoes this shift of it."""
+    claimed = reading.slot.claimed
+    return reading.slot.key == site and claimed is not None and sign * (reading.number - claimed) == shift
 
 
 def places(evidence: Evidence) -> Places | None:

@@ -100,7 +100,9 @@ def find_rotation(ref_knh: Sequence[Rows], cand_nh: Rows, noise: float | Sequenc
     moved = middle(row_errors(unit(ref), unit(cand)))
     ratio = (cand.norm(dim=1) / ref.norm(dim=1).clamp_min(1e-30)).log()
     found = n >= LEAST_ROWS and errors[best] <= allowed <= GRAM_BLIND
-    found = bool(found and moved >= max(MOVED, UNMOVED * errors[best]))
+    # Centring hides a vector added to every row: a rotation also moves the centred rows.
+    turned = middle(row_errors(_centred(ref), _centred(cand)))
+    found = bool(found and min(moved, turned) >= max(MOVED, UNMOVED * errors[best]))
     map_hh, span, held_out = _procrustes(unit(ref), unit(cand)) if found else (None, 0, None)
     return Rotation(
         found=found,
@@ -116,6 +118,12 @@ def find_rotation(ref_knh: Sequence[Rows], cand_nh: Rows, noise: float | Sequenc
         span=span,
         held_out=held_out,
     )
+
+
+def _centred(rows_nh: Tensor) -> Tensor:
+    """Unit rows less their mean."""
+    rows = unit(rows_nh)
+    return rows - rows.mean(0)
 
 
 def _per_boundary(noise: float | Sequence[float], count: int) -> NDArray[np.float64]:

@@ -64,8 +64,6 @@ def precision(given: Given, numbers: Sequence[int], odd: Mapping[int, np.ndarray
     for k in numbers:
         if limits[k].found:
             result.fp16["cand", given.pairs[k].cand] = limits[k]
-    if not result.stored:
-        _cut(given, numbers, result)
     return result
 
 
@@ -124,8 +122,10 @@ def _both(given: Given, k: int, odd: np.ndarray | None) -> tuple[torch.Tensor, t
     return right, left if left.shape == right.shape else None
 
 
-def _cut(given: Given, numbers: Sequence[int], result: Precision) -> None:
+def look_for_cuts(given: Given, numbers: Sequence[int], result: Precision) -> None:
     """Which side's values are cut, against the fp32 capture of the floor or the other side."""
+    if result.stored:  # an 8-bit lattice looks cut too
+        return
     known = [
         k
         for k in numbers

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FEWEST_STATES = 4
 CLEAR = 0.6  # median distance to the nearest state over the next: above it, rows cannot be told apart
 SITES = 2
+NEAR = 2  # layers by which a slot may be off while its rows are off too
 CHUNKS = ("chunked_prefill_size", "max_num_batched_tokens")
 
 
@@ -91,7 +92,9 @@ def _worth(dictionary: Sequence[Entry], given: Given, k: int) -> list[Entry]:
     layers = given.sources[0].manifest.num_layers
     claimed = given.pairs[k].boundary
     if claimed is not None and not given.pairs[k].landed:
-        return [e for e in dictionary if e.number == claimed or (e.number == layers and not e.scalable)]
+        near = [e for e in dictionary if not e.kind and 0 < abs(e.number - claimed) <= NEAR]
+        same = [e for e in dictionary if e.number == claimed or (e.number == layers and not e.scalable)]
+        return same + near
     numbers = {round(layers * share) for share in (0.25, 0.5, 0.75, 1.0)}
     return [e for e in dictionary if e.number in numbers]
 

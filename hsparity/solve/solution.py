@@ -16,7 +16,7 @@ from hsparity.model import SiteDelta, Verdict
 from hsparity.pairing import BRANCHES, SitePair, boundaries_of
 from hsparity.solve.dictionary import Bench, entries
 from hsparity.solve.forms import Form, site
-from hsparity.solve.precision import Precision, precision
+from hsparity.solve.precision import Precision, look_for_cuts, precision
 from hsparity.solve.readings import CLOSE, Reader, Reading, Slot
 from hsparity.solve.unresolved import Unresolved
 from hsparity.stream import pool_map
@@ -94,6 +94,7 @@ def solve(given: Given) -> Solution:
         return solution
     ruler, side = _ruler(given)
     if ruler is None or not numbers:
+        look_for_cuts(given, requested, solution.precision)
         return solution
     solution.places = _read(given, solution.precision, ruler, side, numbers)
     pairs = list(given.pairs)
@@ -101,6 +102,9 @@ def solve(given: Given) -> Solution:
         if named(reading) and reading.undoable and not reading.as_claimed:
             pairs[k] = undone(given.pairs[k], reading, ruler)
     solution.pairs = tuple(pairs)
+    # A neighbouring layer is smaller too: only slots that hold what they are said to can be cut.
+    in_place = [k for k in requested if k not in solution.places or solution.places[k].as_claimed]
+    look_for_cuts(given, in_place, solution.precision)
     return solution
 
 

@@ -137,7 +137,8 @@ def test_one_garbage_token_is_never_parity(ref, clean, floor, tmp_path, *, seed,
 
     result = against(ref, edited(clean, garbage), tmp_path, floor, layers="1-7")
     assert result.verdict is (Verdict.DIVERGED if size == 1.0 else Verdict.INCONCLUSIVE)
-    assert causes(result)[0] in ("HS301", "HS302")
+    named = finding(result, "HS302")
+    assert named.severity == ("cause" if size == 1.0 else "note")
     assert f"prompt p2 position {place}" in finding(result, "HS302").evidence[0]
 
 
