@@ -23,6 +23,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 ENGINES := vllm sglang
+# Engine tests share their captures, so they stay together in one worker; the other tests run beside them.
+TWO_AT_ONCE := -n 2 --dist loadgroup
 
 # The models are local; a hub that cannot be reached must not cost a timeout.
 export HF_HUB_OFFLINE := 1
@@ -63,11 +65,11 @@ lint: env
 	$(BIN)/mypy
 
 check: lint chromium
-	$(BIN)/python -m pytest -m "not engine"
+	$(BIN)/python -m pytest $(TWO_AT_ONCE) -m "not engine"
 
 # One pytest run for everything, so that its closing line says it all. CI: what a test needs and does not find fails it.
 test: lint chromium engines
-	CI=true $(BIN)/python -m pytest
+	CI=true $(BIN)/python -m pytest $(TWO_AT_ONCE)
 
 demo: env
 	$(BIN)/hsparity demo --live --output reports/demo

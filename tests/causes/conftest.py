@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+import torch
 
 from hsparity.capture.read import open_source
 from hsparity.capture.source import Source
 from tests.causes.streams import Capture, capture, floors
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Two workers, each with a team of threads on two cores, would wait for each other at every small operation.
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -67,7 +67,7 @@ def test_the_routed_scale_is_a_round_number_of_its_model() -> None:
 )
 def test_the_whole_update_in_another_amount(amount: float, kind: str) -> None:
     """Counted n times it is reduced twice, counted 1/n times it is one rank's."""
-    entry = amounts(WHOLE, Fit(amount, amount, 0.0), None)
+    entry = amounts(WHOLE, Fit(amount, amount), None)
     assert entry is not None
     assert (entry.kind, entry.number) == (kind, 4)
     assert dict(entry.form.parts) == {"boundary.004": amount, "boundary.003": 1.0 - amount}
@@ -76,18 +76,18 @@ def test_the_whole_update_in_another_amount(amount: float, kind: str) -> None:
 
 def test_one_branch_in_another_amount() -> None:
     """The MLP output twice beside the attention once, and the other way round."""
-    mlp = amounts(BOTH, Fit(1.02, 1.97, 0.0), None)
+    mlp = amounts(BOTH, Fit(1.02, 1.97), None)
     assert mlp is not None
     assert dict(mlp.form.parts) == {"boundary.003": 1.0, "attn_out.003": 1.0, "mlp_out.003": 2.0}
     assert (mlp.kind, "its MLP output" in mlp.words) == ("double-reduce", True)
-    attn = amounts(BOTH, Fit(0.26, 1.0, 0.0), None)
+    attn = amounts(BOTH, Fit(0.26, 1.0), None)
     assert attn is not None
     assert (attn.kind, "its attention output" in attn.words) == ("partial-sum", True)
 
 
 def test_the_routed_scale_missing_is_a_gain() -> None:
     """An MLP output at 1 / routed_scaling_factor is no rank's share."""
-    entry = amounts(BOTH, Fit(1.0, 0.4, 0.0), 2.5)
+    entry = amounts(BOTH, Fit(1.0, 0.4), 2.5)
     assert entry is not None
     assert entry.kind == "gain"
 
@@ -97,7 +97,7 @@ def test_the_routed_scale_missing_is_a_gain() -> None:
 )
 def test_ordinary_and_odd_amounts_are_not_named(fit: tuple[float, float]) -> None:
     """A whole layer, none of it, a branch missing (the dictionary's own entries) and odd numbers."""
-    assert amounts(BOTH, Fit(*fit, 0.0), None) is None
+    assert amounts(BOTH, Fit(*fit), None) is None
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
@@ -138,7 +138,7 @@ def test_what_lies_inside_a_layer(amount: float, cosine: float, other: float, be
 
 def test_forms_of_amounts_sum_to_what_they_say() -> None:
     """Evaluated on numbers: boundary 3 + attention + 2 MLP."""
-    entry = amounts(Branches(3, "x", "y", Form((("a", 1.0),)), Form((("m", 1.0),))), Fit(1.0, 2.0, 0.0), None)
+    entry = amounts(Branches(3, "x", "y", Form((("a", 1.0),)), Form((("m", 1.0),))), Fit(1.0, 2.0), None)
     assert entry is not None
     values = {"x": 10.0, "y": 17.0, "a": 3.0, "m": 4.0}
     assert sum(values[k] * c for k, c in entry.form.parts) == 10 + 3 + 2 * 4
