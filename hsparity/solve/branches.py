@@ -172,13 +172,11 @@ def rank_share(bench: Bench, ruler: int, side: int, slot: Form, layer: Branches)
     return RankShare(*np.median(values, axis=0).tolist()) if len(values) else None
 
 
-def summed(
-    bench: Bench, ruler: int, side: int, slots: Sequence[str], layer: Branches
-) -> tuple[float, Form] | None:
-    """The error of the sum of several slots, each the layer's middle plus one rank's share, against the
-    boundary above; and the form that sums them."""
+def summed(bench: Bench, ruler: int, side: int, slots: Sequence[str], layer: Branches) -> float:
+    """The median relative error of the sum of several slots, each the layer's middle plus one rank's share,
+    against the boundary above; NaN where it cannot be had."""
     if layer.attn is None or len(slots) < 2:
-        return None
+        return float("nan")
     middle = Form(((layer.below, 1.0), *layer.attn.parts))
     count = len(slots)
 
@@ -193,9 +191,7 @@ def summed(
         return apart
 
     errors = bench.each(work)
-    if not errors:
-        return None
-    return float(np.median(np.concatenate(errors))), Form(tuple((key, 1.0) for key in slots))
+    return float(np.median(np.concatenate(errors))) if errors else float("nan")
 
 
 @dataclass(frozen=True, slots=True)

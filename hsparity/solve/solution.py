@@ -131,7 +131,8 @@ def _read(
     for k in read:
         # One by one, since failures spare the later ones; in the pool, where torch keeps to one core.
         pool_map(work, [k])
-    return {k: better[k] for k in sorted(better)}
+    ranks = rest.together(list(better.values()))
+    return {k: ranks.get(better[k].slot.key, better[k]) for k in sorted(better)}
 
 
 def _extreme(given: Given, k: int) -> NDArray[np.int64]:

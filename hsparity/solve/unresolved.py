@@ -4,7 +4,7 @@ something between two boundaries."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from hsparity.solve.branches import (
     fit,
     lies_between,
     rank_share,
+    summed,
 )
 from hsparity.solve.dictionary import Entry
 from hsparity.solve.forms import Basis, Form, normed, site
@@ -297,6 +298,25 @@ class Unresolved:
                 undoable=False,
             )
         return None
+
+    def together(self, readings: Sequence[Reading]) -> dict[str, Reading]:
+        """Slots that look like ranks' shares of one boundary, proved when their sum is that boundary."""
+        groups: dict[int, list[Reading]] = {}
+        for reading in readings:
+            if reading.kind == "partial-sum" and not reading.undoable:
+                groups.setdefault(reading.number, []).append(reading)
+        found: dict[str, Reading] = {}
+        for number, members in groups.items():
+            keys = [r.slot.key for r in members]
+            layer = self.layers[number - 1]
+            error = summed(self.bench, self.ruler, self.side, keys, layer)
+            # The noise of every slot, and of the middle that all but one of them repeat, adds up.
+            close = self.reader.noise(site(layer.above), number) * np.sqrt(2 * len(keys) - 1)
+            apart = all(r.error >= 2 * error for r in members)
+            if error <= close and apart:
+                note = f"{' + '.join(keys)} less what they repeat is boundary {number} at {error:.2g}"
+                found |= {r.slot.key: replace(r, proved=True, note=f"{r.note}; {note}") for r in members}
+        return found
 
     def _between(self, reading: Reading) -> Reading | None:
         """No name without the reference's branches, only where to look."""
