@@ -156,6 +156,7 @@ def _examine(case: Case, rows: RowAlignment, peeled: bool = False) -> Evidence:
         undo=undo,
         solution=solution,
         left=tuple(left),
+        floors=tuple(s.path for s in case.sources[2:]),
         left_table=left_table,
         left_places={k: i for i, (k, _) in enumerate(changed)},
         owners=owners,
@@ -196,7 +197,10 @@ def _reread(
             return row
         last = sources[0].manifest.num_layers
         best = last + 1 if reading.slot.normed and reading.as_claimed else reading.number
-        return replace(row, best=best, error=reading.error, proved=reading.proved or row.proved)
+        found = replace(row, best=best, error=reading.error, proved=reading.proved or row.proved)
+        if not reading.kind:
+            return found
+        return replace(found, margin=reading.margin, runner_up_error=reading.rival_error)
 
     return tuple(match(row) for row in placed)
 

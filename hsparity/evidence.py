@@ -55,6 +55,7 @@ class Evidence:
     left: tuple[SiteDelta, ...]  # what the solution's pairs show
     left_table: TokenTable | None = None  # their figures, of the pairs that the solution changed
     left_places: dict[int, int] = field(default_factory=dict)  # number of such a pair -> its place there
+    floors: tuple[str, ...] = ()  # paths of the floor's captures
     owners: OwnerMap | None = None
     row_faults: tuple[RowFault, ...] = ()
     peeled: Evidence | None = None  # the same, with every row given back to its token

@@ -29,7 +29,7 @@ def decide(
     else:
         verdict = Verdict.PARITY
     kept = [f for f in found if not (f.ruled_out and verdict is Verdict.PARITY)]
-    kept = [f for f in kept if f.code != "HS901" or verdict is Verdict.PARITY]
+    kept = [f for f in kept if f.code not in ("HS901", "HS902") or verdict is Verdict.PARITY]
     order = sorted(kept, key=_rank)
     return verdict, headline(evidence, verdict, wanted, structural), tuple(order)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -64,13 +65,18 @@ class BeyondFloor:
             slots=tuple(d.ref for d in out),
             evidence=(*lines, *hints[:2]),
             confirm=_branches(evidence) if hints else (),
+            tokens=evidence.rows.tokens,
         )
 
 
 def _branches(evidence: Evidence) -> tuple[str, ...]:
-    """The capture that tells the parts of a layer apart."""
+    """The capture that tells the parts of a layer apart, where the reference lacks them."""
+    if any(site.startswith("attn_out.") for site in evidence.ref.sites()):
+        return ()
     model = evidence.ref.manifest.model
-    return (f"hsparity capture hf --model {model} --sites attn_out,mlp_out -o captures/hf-branches",)
+    return (
+        f"hsparity capture hf --model {shlex.quote(model)} --sites attn_out,mlp_out -o captures/hf-branches",
+    )
 
 
 def _explained(slots: Evidence, k: int) -> bool:
@@ -79,6 +85,8 @@ def _explained(slots: Evidence, k: int) -> bool:
     for places in (slots.solution.places, slots.solution.ref_places):
         reading = places.get(k)
         if reading is not None and reading.at_floor and reading.slot.allowance > 0:
+            return True
+        if reading is not None and reading.note and not reading.undoable:
             return True
         if slots.solution.ref_places and reading is not None and reading.proved and not reading.as_claimed:
             return True

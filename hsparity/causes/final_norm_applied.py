@@ -43,6 +43,7 @@ class FinalNormApplied:
             fix = {
                 "any": "take the input of the final norm on that side",
                 "hf": "hidden_states[-1] is normed: hook the input of model.norm",
+                "vllm": "auxiliary id L is before the norm; a hook on model.norm's output is not",
                 "sglang": "return_hidden_states is normed: use the captured layers, or compare it as final_norm",
             }
             return from_readings(evidence, self, group, headline, fix)

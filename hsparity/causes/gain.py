@@ -51,7 +51,10 @@ class Gain:
             name_gain(values[len(values) // 2], manifest.hidden_size, manifest.model_config) if values else []
         )
         more = (f"the factor is {' or '.join(known[:2])}",) if known else ()
-        fix = {"any": f"undo the factor{f': it is {known[0]}' if known else ''}"}
+        undo = f"multiply these states by {1 / values[len(values) // 2]:.4g}" if one else "undo the factor"
+        fix = {"any": f"{undo}{f': the factor is {known[0]}' if known else ''}"}
+        if evidence.cand.manifest.engine == "vllm" and evidence.cand.manifest.dtype == "float16":
+            fix["vllm"] = "vLLM scales DeepSeek's stream down in float16 on purpose: capture in bfloat16"
         return from_readings(evidence, self, group, headline, fix, more)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hsparity.causes.base import counted, listed
+from hsparity.causes.base import compare_command, counted, listed
 from hsparity.causes.moved import Moved, Places, lines, places, proved, rival
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class LayerOffset:
             evidence=_evidence(evidence.slots, moved, common),
             fix=_fix(evidence, moved, common),
             rival=rival(moved),
-            confirm=_confirm(evidence, common),
+            confirm=_confirm(evidence, known, common),
+            tokens=evidence.rows.tokens,
             structural=plain,
         )
 
@@ -181,10 +182,20 @@ def _fix(evidence: Evidence, moved: list[Moved], common: int | None) -> dict[str
     return {"any": f"for boundaries {listed(wanted)} write", **fix}
 
 
-def _confirm(evidence: Evidence, common: int | None) -> tuple[str, ...]:
-    q = evidence.query
-    command = f"hsparity compare {evidence.ref.path} {evidence.cand.path} {q.spelled}"
-    return (f"{command} --offset {q.offset + common}" if common else f"{command} -v",)
+def _confirm(evidence: Evidence, known: Places, common: int | None) -> tuple[str, ...]:
+    """With what was claimed put right the sides are at parity, if that was all."""
+    q, asked = evidence.query, evidence.pairing.requested
+    if not common:
+        return (compare_command(evidence, f"{q.spelled} -v"),)
+    if known.claims and all(site.startswith("slot.") for site in known.claims):
+        sign = 1 if known.main.side == "cand" else -1
+        there = [r + sign * common for r in asked]
+        return (
+            (compare_command(evidence, f"--boundaries {','.join(map(str, there))}"),)
+            if there and min(there) >= 0
+            else ()
+        )
+    return (compare_command(evidence, f"{q.spelled} --offset {q.offset + common}"),)
 
 
 CAUSE = LayerOffset()

@@ -98,7 +98,8 @@ def _line(manifest: Any, found: list[tuple[int, SlotMatch]]) -> str:
     ids, places = listed([i for i, _ in found]), listed([m.best for _, m in found])
     worst = min((m.margin for _, m in found), default=0.0)
     margin = f"margin {10**worst:.2g}×" + ("" if all(m.proved for _, m in found) else ", not proved")
-    who = f"{manifest.engine} {manifest.engine_version}".strip() + f" ({manifest.architecture})"
+    who = f"{manifest.engine} {manifest.engine_version}".strip()
+    who += f" ({manifest.architecture})" if manifest.architecture else ""
     return f"in {who} ids {ids} landed on boundaries {places} ({margin})"
 
 

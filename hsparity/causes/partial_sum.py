@@ -37,6 +37,7 @@ class PartialSum:
         headline = f"{who} {verb} a part of a branch: taken before the ranks were summed"
         fix = {
             "any": "capture after the all-reduce",
+            "vllm": "hook the decoder layer, or what follows the all-reduce in RowParallelLinear",
             "sglang": "complete the stream with residual_stream.snapshot before storing it",
         }
         return from_readings(evidence, self, group, headline, fix)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from hsparity.causes.base import counted
+from hsparity.causes.base import compare_command, counted, engine_fixes
 
 if TYPE_CHECKING:
     from hsparity.causes.base import Cause
@@ -54,6 +54,7 @@ def from_readings(
     proved = all(r.proved for r in group.values())
     share = explained(evidence, cause.code, group)
     lines = [line(r) for r in list(group.values())[:SHOWN]]
+    notes = list(dict.fromkeys(r.note for r in group.values() if r.note))[:2]
     closest = min(group.values(), key=lambda r: r.margin)
     return Finding(
         code=cause.code,
@@ -61,8 +62,9 @@ def from_readings(
         headline=headline if proved else f"{headline} (not proved)",
         explained=share,
         slots=tuple(r.slot.key for r in group.values()),
-        evidence=(*lines, *list(dict.fromkeys(r.note for r in group.values() if r.note))[:2], *more),
-        fix=dict(fix),
+        # Where no reading is at the floor, what speaks for it is the note.
+        evidence=(*lines, *notes, *more) if proved else (*notes, *lines, *more),
+        fix=engine_fixes(evidence, fix),
         rival=f"{closest.rival}, {10**closest.margin:.2g}× farther"
         if closest.rival and proved
         else closest.rival,
@@ -102,8 +104,7 @@ def confirm(evidence: Evidence, group: Group) -> tuple[str, ...]:
     numbers = sorted({r.slot.claimed for r in group.values() if r.slot.claimed is not None})
     if not numbers:
         return ()
-    listed = ",".join(map(str, numbers[:16]))
-    return (f"hsparity compare {evidence.ref.path} {evidence.cand.path} --boundaries {listed} -v",)
+    return (compare_command(evidence, f"--boundaries {','.join(map(str, numbers[:16]))} -v"),)
 
 
 def plural(group: Group, one: str, many: str) -> str:

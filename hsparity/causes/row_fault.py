@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from hsparity.causes.base import counted
+from hsparity.causes.base import compare_command, counted, engine_fixes
 
 if TYPE_CHECKING:
     from hsparity.causes.base import Cause
@@ -43,9 +43,9 @@ def from_rows(evidence: Evidence, cause: Cause, fix: Mapping[str, str]) -> Findi
         rows=fault.rows[:SHOWN],
         tokens=fault.count,
         evidence=tuple(lines),
-        fix=dict(fix),
+        fix=engine_fixes(evidence, fix),
         rival=fault.rival,
-        confirm=(f"hsparity compare {evidence.ref.path} {evidence.cand.path} {evidence.query.spelled} -v",),
+        confirm=(compare_command(evidence, f"{evidence.query.spelled} -v"),),
         structural=True,
     )
 
@@ -68,7 +68,7 @@ def from_absent(evidence: Evidence, cause: Cause, fix: Mapping[str, str]) -> Fin
         rows=fault.rows[:SHOWN],
         tokens=fault.count,
         evidence=(*fault.evidence, "positions say which rows are there; what both have is compared"),
-        fix=dict(fix),
+        fix=engine_fixes(evidence, fix),
         rival=fault.rival,
         structural=True,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hsparity.causes.base import compare_command
 from hsparity.causes.moved import lines, places, proved, rival
 
 if TYPE_CHECKING:
@@ -36,10 +37,13 @@ class SlotDuplicated:
         moved = [m for m, _ in pairs]
         explained = known.explain(self.code, moved)
         evidence.shares[self.code] = explained
+        best = {m.match.best for m in moved}
         words = ", ".join(
             f"{m.site} repeats boundary {m.match.best} that {twin} holds, not {m.claimed}"
             for m, twin in pairs[:4]
         )
+        if len(moved) > 2 and len(best) == 1:
+            words = f"{len(moved) + 1} slots all hold boundary {best.pop()}: one buffer under many names"
         return Finding(
             code=self.code,
             name=self.name,
@@ -49,9 +53,7 @@ class SlotDuplicated:
             evidence=tuple(lines(moved)),
             fix={"any": "clone each state when it is stored, and give each slot an id of its own"},
             rival=rival(moved),
-            confirm=(
-                f"hsparity compare {evidence.ref.path} {evidence.cand.path} {evidence.query.spelled} -v",
-            ),
+            confirm=(compare_command(evidence, f"{evidence.query.spelled} -v"),),
             structural=proved(moved),
         )
 

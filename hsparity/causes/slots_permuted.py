@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hsparity.causes.base import compare_command
 from hsparity.causes.moved import lines, places, proved, rival
 
 if TYPE_CHECKING:
@@ -51,9 +52,7 @@ class SlotsPermuted:
                 "vllm": "vLLM sorts the ids: slot i is the i-th smallest",
             },
             rival=rival(moved),
-            confirm=(
-                f"hsparity compare {evidence.ref.path} {evidence.cand.path} {evidence.query.spelled} -v",
-            ),
+            confirm=(compare_command(evidence, f"{evidence.query.spelled} -v"),),
             structural=proved(moved),
         )
 

@@ -70,7 +70,10 @@ def next_commands(comparison: Comparison) -> tuple[tuple[str, str], ...]:
         if not finding.ruled_out:
             for command in finding.confirm:
                 confirmed.setdefault(sp.clean(command), []).append(sp.clean(finding.code))
-    out += [(command, f"confirms {' and '.join(codes)}") for command, codes in confirmed.items()]
+    for command, codes in confirmed.items():
+        # With -v it is the same comparison: it proves no more, but shows all that was measured.
+        does = "all the evidence for" if command.endswith(" -v") else "confirms"
+        out.append((command, f"{does} {' and '.join(codes)}"))
     if comparison.verdict is Verdict.INCONCLUSIVE and not out:
         out += [
             (command, "more tokens decide: each side and the floor again")

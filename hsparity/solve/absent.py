@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hsparity.query import span_text
-
 BLOCK = 16  # the smallest cache block that engines use by default
 
 
@@ -59,7 +57,7 @@ def skipped(
     size = _chunk(lost, lengths)
     if batch.chunk in _chunks(lost, lengths):
         size = batch.chunk
-    where = f"the first {span_text(tuple(sorted(set(lost.values()))))} rows of {len(lost)} prompt{'s' * (len(lost) != 1)}"
+    where = _where(lost, names)
     blocks = all(n % BLOCK == 0 for n in lost.values())
     cached = f"each absent prefix is shared with an earlier prompt{f' and a multiple of {BLOCK}' if blocks else ''}"
     chunked = (
@@ -69,7 +67,7 @@ def skipped(
     )
     if shared and not (size and batch.chunk == size):
         rival = (
-            f"last-chunk-only: a chunk of {size} tokens would leave the same rows"
+            f"last-chunk-only: a chunk of {size} tokens would leave the same rows, and rows alone do not tell"
             if size
             else "last-chunk-only: no chunk size fits"
         )
@@ -111,6 +109,16 @@ def skipped(
         count,
         ("neither a chunk size nor a cache block fits",),
         "",
+    )
+
+
+def _where(lost: Mapping[int, int], names: Mapping[int, str]) -> str:
+    """The first 64 rows of p0 and 32 of p1; a count when there are more."""
+    if len(lost) > 2:
+        return f"the first rows of {len(lost)} prompts ({', '.join(str(n) for n in sorted(set(lost.values()))[:6])})"
+    (first, *rest) = lost.items()
+    return f"the first {first[1]} rows of {names[first[0]]}" + "".join(
+        f" and {n} of {names[i]}" for i, n in rest
     )
 
 

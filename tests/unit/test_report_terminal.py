@@ -158,7 +158,7 @@ def test_several_causes_are_a_list_with_a_fix_each() -> None:
         ("3", "HS201 final-norm-applied"),
     ]
     assert [m[1] for m in re.finditer(r"^fix  (HS\d+)", shown, re.M)] == ["HS101", "HS113", "HS201"]
-    assert re.findall("confirms (HS\\d+)", shown) == ["HS101", "HS113", "HS201"]
+    assert re.findall("evidence for (HS\\d+)", shown) == ["HS101", "HS113", "HS201"]
     assert "next best  boundary 31, 12× farther (slot.001)" in shown
     assert re.search(
         "^     vLLM: 3,31,61 .*\n     SGLang 0.5.13", shown, re.M
