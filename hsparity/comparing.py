@@ -253,7 +253,9 @@ def _routed(source: Source) -> bool:
 
 def _final_norm(ref: Source, cand: Source) -> tuple[Norm | None, bool]:
     """The final norm, and whether its scale is 1 + the weight."""
-    found = ref.norm() or cand.norm()
+    # Both are read, so that a damaged one is never passed over.
+    norms = (ref.norm(), cand.norm())
+    found = norms[0] or norms[1]
     if found is None:
         return None, False
     weight, eps, plus_one = found

@@ -121,6 +121,10 @@ def _pair_everything(held: Mapping[str, Mapping[int, str]], offset: int, result:
     pairs = [(r, held["ref"][r], held["cand"][r - offset]) for r in held["ref"] if r - offset in held["cand"]]
     result.pairs += [SitePair(key, other, r, True, Site("boundary", r).key) for r, key, other in pairs]
     result.requested = tuple(r for r, _, _ in pairs)
+    if offset and not pairs and held["ref"] and held["cand"]:
+        message = f"bad --offset {offset}: it leaves no boundary with a partner"
+        notes = tuple(f"{name:<4}  boundaries {span_text(tuple(held[name]))}" for name in ("ref", "cand"))
+        raise HsparityError("E102", message, notes, "an offset of a layer or two, as the report advises it")
 
 
 def _pair_asked(

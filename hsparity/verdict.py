@@ -19,7 +19,7 @@ def decide(
     wanted = [d for d in deltas if d.requested]
     asked = {site for d in wanted for site in (d.ref, d.cand)}
     # What is wrong with sites that nobody asked for is worth a note, and decides nothing.
-    found = [f if not f.slots or asked & set(f.slots) else replace(f, severity="note") for f in found]
+    found = [replace(f, severity="note") if _unasked(f, asked) else f for f in found]
     structural = [f for f in found if f.structural and f.severity == "cause" and not f.ruled_out]
     words = {d.verdict for d in wanted}
     if structural or words & {Verdict.DIVERGED, Verdict.MISSING}:
@@ -32,6 +32,12 @@ def decide(
     kept = [f for f in kept if f.code not in ("HS901", "HS902") or verdict is Verdict.PARITY]
     order = sorted(kept, key=_rank)
     return verdict, headline(evidence, verdict, wanted, structural), tuple(order)
+
+
+def _unasked(finding: Finding, asked: set[str]) -> bool:
+    """Whether a finding is about boundaries that were not requested. What an engine hands over in slots is always
+    asked for: it is what a draft gets."""
+    return bool(finding.slots) and not any(s in asked or s.startswith("slot.") for s in finding.slots)
 
 
 # Findings that say how much differs, not why: a cause with a name comes before them.

@@ -111,7 +111,15 @@ class Capture(Source):
         info = self.manifest.norm
         if info is None:
             return None
-        return read_norm(self.folder / info.file), info.eps, info.plus_one
+        weight = read_norm(self.folder / info.file)
+        width = self.manifest.hidden_size
+        if len(weight) != width or not np.isfinite(weight).all() or not weight.any():
+            found = f"{len(weight)} weights" + ("" if len(weight) != width else ", not finite or all zero")
+            notes = (f"expected  {width} finite weights", f"found     {found}")
+            raise HsparityError(
+                "E206", f"{self.folder / info.file} is not the model's final norm", notes, HELP
+            )
+        return weight, info.eps, info.plus_one
 
     def verify(self) -> None:
         if self._digests is None:

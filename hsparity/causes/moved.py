@@ -174,7 +174,7 @@ def _claims(evidence: Evidence, main: Located) -> dict[str, int]:
     found = {}
     for fit in main.fits:
         claimed = expected(main, fit, evidence.query.offset)
-        if claimed is None or fit.located.normed:
+        if claimed is None or fit.located.normed or fit.located.key == "final_norm":
             continue
         reading = read.get(fit.located.key)
         if reading is None and (fit.best.key == "final_norm" or fit.best.normed):

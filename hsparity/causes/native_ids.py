@@ -33,6 +33,15 @@ class NativeIds:
     def find(self, evidence: Evidence) -> Finding | None:
         from hsparity.model import Finding
 
+        if odd := _of_no_layer(evidence):
+            words = "; ".join(
+                f"{m.cand} is none of the {who}'s own boundaries (nearest {m.best} at {m.error:.2g})"
+                for who, m in odd[:4]
+            )
+            fix = {"any": "capture again: what the engine hands over is not a state of any of its layers"}
+            return Finding(
+                self.code, self.name, words, slots=tuple(m.cand for _, m in odd), fix=fix, structural=True
+            )
         landed = {side: _landing(evidence, side) for side in ("ref", "cand")}
         lines = [_line(evidence.side(s).manifest, found) for s, found in landed.items() if found]
         if not lines:
@@ -58,6 +67,14 @@ class NativeIds:
             fix=_fix(evidence, ids, left, right),
             structural=proved,
         )
+
+
+def _of_no_layer(evidence: Evidence) -> list[tuple[str, SlotMatch]]:
+    """Slots far from every boundary of their own side, which its hooks hold: (reference or candidate, match)."""
+    from hsparity.locate import CLOSE
+
+    sides = {"ref self": "reference", "cand self": "candidate"}
+    return [(sides[m.side], m) for m in evidence.alignment.slots if m.side in sides and m.error > CLOSE]
 
 
 def _fix(evidence: Evidence, ids: list[int], left: list[int], right: list[int]) -> dict[str, str]:

@@ -104,6 +104,9 @@ def _said(
     values = np.empty(shape, "<f4")
     read_into(span, [(0, span.rows, 0)], values.data.cast("B"))
     ids = np.fromfile(span.path, "<i4", int(np.prod(shape)), offset=stored.offset).reshape(shape)
+    if (lost := int((~np.isfinite(values[:, 0])).sum())) > span.rows / 2:
+        message = f"{span.path}: {lost} of {span.rows} {VALUES} are not finite"
+        raise HsparityError("E206", message, help="capture again with --sites prompt_logprobs")
     if values.max(initial=-1.0) > POSITIVE:
         raise HsparityError(
             "E206",

@@ -125,10 +125,13 @@ def _within(m: PromptMap, ranks: int) -> str:
         return "rows-scattered"
     if len(set(position.tolist())) == len(position) and set(position.tolist()) == set(claimed.tolist()):
         return "rows-permuted"
+    right = set(m.position[~m.wrong].tolist())
+    copies = sum(p in right for p in position.tolist())
+    if copies >= len(position) / 2 and len(position) < len(m.claimed) / 2:
+        return "rows-stale"
     if agreeing >= NEARLY and (len(claimed) >= NEARLY * len(m.claimed) or abs(shift) < NEAR):
         return "rows-shifted" if _distinct(position) or abs(shift) < NEAR else "rows-stale"
-    right = set(m.position[~m.wrong].tolist())
-    repeated = sum(p in right for p in position.tolist()) + len(position) - len(set(position.tolist()))
+    repeated = copies + len(position) - len(set(position.tolist()))
     return "rows-stale" if repeated >= len(position) / 2 else "rows-permuted"
 
 

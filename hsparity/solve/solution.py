@@ -87,6 +87,9 @@ def solve(given: Given) -> Solution:
     numbers = suspects(given)
     doubtful = [k for k, d in enumerate(given.deltas) if d.tokens and d.verdict is not Verdict.PARITY]
     requested = [k for k in doubtful if given.pairs[k].requested]
+    if any(s.manifest.dtype.startswith("float8") for s in given.sources[:2]):
+        # Judged at the resolution of its own dtype an 8-bit file is at parity with everything.
+        requested = [k for k, p in enumerate(given.pairs) if p.requested and given.deltas[k].tokens]
     solution.precision = precision(given, requested, {k: _extreme(given, k) for k in requested})
     if given.floor_ruler is not None and numbers:
         for side, places in ((1, solution.places), (0, solution.ref_places)):

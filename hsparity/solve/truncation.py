@@ -22,6 +22,8 @@ LEAST_Z = 6.0
 # A cut never comes with a growth; healthy pairs reach 0.0028. Rows rounded to a coarse lattice (fp8), or rounded
 # twice after a gain, also have errors that follow the mantissa: their fit has a large positive gain.
 MOST_GAIN = 0.004
+LEAST_GAIN = -0.02  # a larger shrink is a gain of its own, whose rounding follows the mantissa too
+CUT_NEAR = 0.05  # relative row error of rows that differ by a cut and noise
 LEAST_ROWS = 2 * BLOCKS
 CLIP = 20.0  # units in the last place: beyond that an element differs for another reason
 NEAR = 0.25  # relative row error beyond which the rows are not the same tensor
@@ -60,7 +62,7 @@ class Cut:
         errors."""
         if self.cut_share is not None and self.round_share is not None and self.cut_share > BIT_SHARE:
             return True
-        fits = self.row_error <= NEAR and self.gain <= MOST_GAIN
+        fits = self.row_error <= CUT_NEAR and LEAST_GAIN <= self.gain <= MOST_GAIN
         return fits and self.step <= -LEAST_STEP and self.z <= -LEAST_Z
 
 
@@ -85,8 +87,11 @@ class Truncation:
     @property
     def found(self) -> bool:
         """Whether the boundaries together show a cut, and those near enough to tell do not contradict it."""
-        fits = [cut.row_error <= NEAR and cut.gain <= MOST_GAIN for cut in self.cuts]
-        return all(fits) and self.step <= -LEAST_STEP and self.z <= -LEAST_Z
+        near = [cut.row_error <= NEAR and cut.gain <= MOST_GAIN for cut in self.cuts]
+        # Beside a larger difference a step says less: only one that cutting every addition makes is believed.
+        plain = [cut.row_error <= CUT_NEAR and cut.gain >= LEAST_GAIN for cut in self.cuts]
+        shown = all(near) and self.step <= -LEAST_STEP and self.z <= -LEAST_Z
+        return shown and (all(plain) or self.compounding)
 
     @property
     def compounding(self) -> bool:

@@ -28,7 +28,7 @@ from tests.causes.real import NAMES, load
 from tests.causes.streams import Capture, edited
 
 NOTHING = "nothing"
-THOROUGH = 2  # variants of a fault that the tests try on both models
+THOROUGH = 1  # variants of a fault that the tests try on both models
 FLOOR = ("hf-fp32", "hf-bf16")
 
 
