@@ -404,3 +404,25 @@ def test_a_truncated_plain_file(made: Capture, tmp_path: Path) -> None:
     folder = plain(tmp_path / "p", made, SLOTS, KEYS)
     _cut(folder / "p1.safetensors")
     assert code_of(folder) == "E206"
+
+
+@pytest.mark.parametrize("weight", [torch.ones(7), torch.zeros(WIDTH), torch.full((WIDTH,), torch.nan)])
+def test_a_final_norm_that_cannot_be_one(made: Capture, tmp_path: Path, weight: torch.Tensor) -> None:
+    """Another length, zeros or NaN are refused on either side, whatever the digest says."""
+    good = open_source(made.write(tmp_path / "good"))
+    folder = made.write(tmp_path / "bad")
+    save_file({"norm": weight}, folder / "norm.safetensors")
+    about = json.loads((folder / "manifest.json").read_text())
+    about["norm"]["sha256"] = hashlib.sha256((folder / "norm.safetensors").read_bytes()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(about))
+    for sides in ((good, open_source(folder)), (open_source(folder), good)):
+        with pytest.raises(HsparityError) as error:
+            compare(*sides, [], Query())
+        assert error.value.code == "E206"
+
+
+def test_an_offset_that_leaves_no_pair(made: Capture, tmp_path: Path) -> None:
+    source = open_source(made.write(tmp_path / "c"))
+    with pytest.raises(HsparityError) as error:
+        compare(source, source, [], Query(offset=99))
+    assert error.value.code == "E102"
