@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -11,9 +12,16 @@ from hsparity.capture.read import open_source
 from hsparity.capture.source import Source
 from tests.causes.streams import Capture, capture, floors
 
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # Two workers, each with a team of threads on two cores, would wait for each other at every small operation.
-    torch.set_num_threads(1)
+
+@pytest.fixture(autouse=True, scope="package")
+def one_core() -> Iterator[None]:
+    """Two workers, each with a team of threads on two cores, would wait for each other at every small
+    operation. Other tests keep theirs: a capture records its number."""
+    before = torch.get_num_threads()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
