@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -133,19 +134,19 @@ def measure(
         return Matrix(tuple(ruler[2]), tuple(located[2]), np.full(shape, np.nan, np.float32), 0)
     whole = np.concatenate(filled)
     errors, sizes = whole[:, :, :-1], whole[:, :, -1]
-    errors[sizes > SINK * _median(sizes)] = np.nan
+    errors[sizes > SINK * medians(sizes)] = np.nan
     distinct = len(np.unique(sizes[:, -1])) if sizes.shape[1] else 0
-    return Matrix(tuple(ruler[2]), tuple(located[2]), _median(errors), len(whole), distinct)
+    return Matrix(tuple(ruler[2]), tuple(located[2]), medians(errors), len(whole), distinct)
 
 
-def _median(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Median over the first axis of what is finite; NaN where nothing is."""
-    ordered = np.sort(values, axis=0)  # NaN sorts last
-    known = np.isfinite(values).sum(0)
+def medians(values: NDArray[np.floating[Any]]) -> NDArray[Any]:
+    """Median over tokens of what is finite; NaN where nothing is."""
+    ordered = np.sort(np.where(np.isfinite(values), values, np.nan), axis=0)  # NaN sorts last
+    known = np.isfinite(ordered).sum(0)
     low = np.take_along_axis(ordered, np.maximum(known - 1, 0)[None] // 2, 0)[0]
-    high = np.take_along_axis(ordered, np.minimum(known // 2, len(values) - 1)[None], 0)[0]
-    middle: NDArray[np.float32] = np.where(known > 0, (low + high) / 2, np.float32(np.nan)).astype(np.float32)
-    return middle
+    high = np.take_along_axis(ordered, np.minimum(known // 2, len(ordered) - 1)[None], 0)[0]
+    result: NDArray[Any] = np.where(known > 0, (low + high) / 2, np.nan).astype(values.dtype)
+    return result
 
 
 def _stack(

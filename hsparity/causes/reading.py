@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from hsparity.causes.base import compare_command, counted, engine_fixes
+from hsparity.causes.base import compare_command, engine_fixes
 
 if TYPE_CHECKING:
     from hsparity.causes.base import Cause
@@ -109,6 +109,3 @@ def confirm(evidence: Evidence, group: Group) -> tuple[str, ...]:
 
 def plural(group: Group, one: str, many: str) -> str:
     return one if len(group) == 1 else many
-
-
-__all__ = ["confirm", "counted", "explained", "from_readings", "line", "names", "plural", "whose"]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+import numpy as np
+
+from hsparity.align.tokens import common_prefix
 
 BLOCK = 16  # the smallest cache block that engines use by default
 
@@ -31,15 +35,8 @@ class Batch:
 
     def shared(self, prompt: int) -> int:
         """How many leading tokens this prompt shares with an earlier one."""
-        mine = self.ids[prompt]
-        return max((_common(mine, other) for other in self.ids[:prompt]), default=0)
-
-
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    for i, (x, y) in enumerate(zip(a, b, strict=False)):
-        if x != y:
-            return i
-    return min(len(a), len(b))
+        mine, *earlier = (np.asarray(ids) for ids in (self.ids[prompt], *self.ids[:prompt]))
+        return max((common_prefix(mine, other) for other in earlier), default=0)
 
 
 def skipped(

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hsparity.solve.dictionary import Bench, Entry, medians
+from hsparity.align.layers import medians
+from hsparity.solve.dictionary import Bench, Entry
 from hsparity.solve.forms import Form, site
 from hsprobe.schema import Site
 
@@ -37,6 +38,11 @@ class Branches:
     @property
     def update(self) -> Form:
         return Form(((self.above, 1.0), (self.below, -1.0)))
+
+    @property
+    def middle(self) -> Form | None:
+        """The stream between attention and MLP; None where the attention output cannot be had."""
+        return Form(((self.below, 1.0), *self.attn.parts)) if self.attn else None
 
 
 def branches(held: Mapping[int, str], sites: Sequence[str]) -> dict[int, Branches]:
@@ -117,7 +123,7 @@ def amounts(layer: Branches, found: Fit, scale: float | None) -> Entry | None:
         for form, amount in ((layer.attn, attn), (layer.mlp, mlp)):
             for key, coefficient in form.parts:
                 parts[key] = parts.get(key, 0.0) + amount * coefficient
-        what = "its branches" if attn == mlp else "its attention output" if attn != 1.0 else "its MLP output"
+        what = "its attention output" if attn != 1.0 else "its MLP output"
     amount = mlp if mlp != 1.0 else attn
     if scale and mlp in (scale, 1.0 / scale) and attn == 1.0 and mlp not in (*map(float, TIMES),):
         kind = "gain"
@@ -150,10 +156,9 @@ class RankShare:
 
 def rank_share(bench: Bench, ruler: int, side: int, slot: Form, layer: Branches) -> RankShare | None:
     """What the slot holds beyond the layer's middle, against the layer's MLP output."""
-    if layer.attn is None or layer.mlp is None:
+    if layer.middle is None or layer.mlp is None:
         return None
-    middle = Form(((layer.below, 1.0), *layer.attn.parts))
-    forms = [middle, layer.mlp]
+    forms = [layer.middle, layer.mlp]
 
     def work(task: int) -> Vector | None:
         left, right = bench.rows(ruler, task, forms), bench.rows(side, task, [slot])
@@ -175,13 +180,13 @@ def rank_share(bench: Bench, ruler: int, side: int, slot: Form, layer: Branches)
 def summed(bench: Bench, ruler: int, side: int, slots: Sequence[str], layer: Branches) -> float:
     """The median relative error of the sum of several slots, each the layer's middle plus one rank's share,
     against the boundary above; NaN where it cannot be had."""
-    if layer.attn is None or len(slots) < 2:
+    if layer.middle is None or len(slots) < 2:
         return float("nan")
-    middle = Form(((layer.below, 1.0), *layer.attn.parts))
+    forms = [layer.middle, site(layer.above)]
     count = len(slots)
 
     def work(task: int) -> NDArray[np.float32] | None:
-        left = bench.rows(ruler, task, [middle, site(layer.above)])
+        left = bench.rows(ruler, task, forms)
         right = bench.rows(side, task, [site(key) for key in slots])
         if left is None or right is None:
             return None

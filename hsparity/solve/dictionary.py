@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hsparity.align.layers import SINK
 from hsparity.align.tokens import PromptRows
 from hsparity.capture.source import Source
 from hsparity.metrics.kernel import Norm
@@ -21,8 +22,6 @@ from hsparity.pairing import boundaries_of
 from hsparity.solve.forms import Form, normed, site
 from hsparity.stream import pool_map
 from hsprobe.schema import Site
-
-SINK = 10.0
 
 Tokens = Sequence[tuple[PromptRows, NDArray[np.int64]]]
 Table = NDArray[np.float32]
@@ -278,13 +277,3 @@ class Products:
             mean = (square_nsh @ weight.square()) * row_ns.square() / width
             row_ns, weight = row_ns * (mean + norm.eps).rsqrt(), weight * norm.scale
         return row_ns, weight
-
-
-def medians(values_nes: NDArray[np.floating[Any]]) -> NDArray[Any]:
-    """Median over tokens of what is finite; NaN where nothing is."""
-    ordered = np.sort(np.where(np.isfinite(values_nes), values_nes, np.nan), axis=0)  # NaN sorts last
-    known = np.isfinite(ordered).sum(0)
-    low = np.take_along_axis(ordered, np.maximum(known - 1, 0)[None] // 2, 0)[0]
-    high = np.take_along_axis(ordered, np.minimum(known // 2, len(ordered) - 1)[None], 0)[0]
-    result: NDArray[Any] = np.where(known > 0, (low + high) / 2, np.nan)
-    return result

@@ -69,7 +69,7 @@ def precision(given: Given, numbers: Sequence[int], odd: Mapping[int, np.ndarray
 
 def _stored(given: Given, which: int, key: str) -> Stored | None:
     for limit in (FIRST_ROWS, ROWS):
-        rows = _rows(given, which, key, limit)
+        rows = _rows(given, which, key, _places(given, limit))
         found = stored_format(rows) if len(rows) else None
         if found is None:
             return None
@@ -97,12 +97,10 @@ def _by_prompt(given: Given, tokens: Iterable[int]) -> list[tuple[int, np.ndarra
     return found
 
 
-def _rows(
-    given: Given, which: int, key: str, limit: int, places: list[tuple[int, np.ndarray]] | None = None
-) -> torch.Tensor:
+def _rows(given: Given, which: int, key: str, places: list[tuple[int, np.ndarray]]) -> torch.Tensor:
     """Rows [n, H] in the dtype on disk."""
     source, parts = given.sources[which], []
-    for p, inside in places if places is not None else _places(given, limit):
+    for p, inside in places:
         prompt = given.prompts[p]
         rows, name = prompt.rows[which][inside], prompt.prompts[which]
         if name and (rows >= 0).all() and source.span(name, key) is not None:
@@ -118,7 +116,7 @@ def _both(given: Given, k: int, odd: np.ndarray | None) -> tuple[torch.Tensor, t
     places = _places(given, ROWS)
     if odd is not None and len(odd):
         places = _by_prompt(given, odd[:ROWS])
-    left, right = _rows(given, 0, pair.ref, ROWS, places), _rows(given, 1, pair.cand, ROWS, places)
+    left, right = _rows(given, 0, pair.ref, places), _rows(given, 1, pair.cand, places)
     return right, left if left.shape == right.shape else None
 
 
@@ -146,10 +144,10 @@ def look_for_cuts(given: Given, numbers: Sequence[int], result: Precision) -> No
 
     def rows(which: int) -> list[torch.Tensor]:
         keys = [(given.pairs[k].ref, given.pairs[k].cand)[which] for k in chosen]
-        return [_rows(given, which, key, 0, places) for key in keys]
+        return [_rows(given, which, key, places) for key in keys]
 
     def exact(source: int) -> list[torch.Tensor]:
-        return [_rows(given, source, given.pairs[k].floor_site, 0, places) for k in chosen]
+        return [_rows(given, source, given.pairs[k].floor_site, places) for k in chosen]
 
     def work(which: int) -> None:
         own, base = rows(which), exact(truth) if truth is not None else rows(1 - which)

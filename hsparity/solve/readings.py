@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hsparity.solve.dictionary import Bench, Entry, Measured, medians
+from hsparity.align.layers import medians
+from hsparity.solve.dictionary import Bench, Entry, Measured
 from hsparity.solve.forms import Form, site
 
 # Without a floor: 16 half-ulps of bfloat16, what the rounding of tens of layers leaves.
