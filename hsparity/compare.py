@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hsparity.errors import HsparityError
@@ -51,6 +52,10 @@ def check_models(ref: Source, cand: Source) -> None:
     a, b = ref.manifest, cand.manifest
     for side, source in (("ref", ref), ("cand", cand)):
         _check_one_stream(side, source)
+    for source, other in ((ref, b), (cand, a)):
+        if not source.manifest.num_layers:  # a file of states does not say
+            source.manifest = replace(source.manifest, num_layers=other.num_layers)
+    a, b = ref.manifest, cand.manifest
     if (a.num_layers, a.hidden_size) == (b.num_layers, b.hidden_size):
         return
     width = max(len(ref.path), len(cand.path))

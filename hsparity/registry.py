@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hsparity.capture.readers.base import Reader
+    from hsparity.capture.writers.base import Writer
     from hsparity.causes.base import Cause
     from hsparity.metrics.base import Metric
 
@@ -43,6 +44,11 @@ def causes() -> dict[str, Cause]:
 def metrics() -> dict[str, Metric]:
     """Metric names to metrics."""
     return _found("hsparity.metrics", "METRIC", "name")
+
+
+def writers() -> dict[str, Writer]:
+    """Format names to writers of trainers' datasets."""
+    return _found("hsparity.capture.writers", "WRITER", "name")
 
 
 def readers() -> dict[str, Reader]:

@@ -60,7 +60,9 @@ def _faults(manifest: CaptureManifest) -> Iterator[Fault]:
     if manifest.dtype not in DTYPE_NAMES.values():
         yield "dtype", " or ".join(DTYPE_NAMES.values()), manifest.dtype
     for name in ("num_layers", "hidden_size"):
-        if getattr(manifest, name) < 1:
+        # Files of states do not say how many layers the model has.
+        least = 0 if name == "num_layers" and manifest.settings.get("mechanism") == "file" else 1
+        if getattr(manifest, name) < least:
             yield name, "a positive integer", getattr(manifest, name)
     for prompt in manifest.prompts:
         if not 0 <= prompt.rows <= prompt.tokens:

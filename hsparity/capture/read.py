@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hsparity import registry
+from hsparity.capture import foreign, importing
+from hsparity.capture.importing import Wish
 from hsparity.capture.manifests import read_manifest
 from hsparity.capture.shards import DTYPE_NAMES, FLOATS, HELP, INTEGERS, ITEM_BYTES, Span, Tensor, read_header
 from hsparity.capture.source import Source, read_norm, site_order
@@ -23,21 +24,26 @@ ROW_TENSORS = ("token_ids", "positions", "steps")
 STREAMS = ("boundary", "hidden", "residual", "attn_out", "mlp_out", "slot", "final_norm")
 
 
-def open_source(path: str | os.PathLike[str], verify: bool = True) -> Source:
-    """A capture of ours, or a folder in another format that `readers/` knows.
+def open_source(path: str | os.PathLike[str], verify: bool = True, wish: Wish | None = None) -> Source:
+    """A capture of ours, or a folder or file in another format that `readers/` knows.
 
-    With `verify`, digests are computed from here on in the background; `Source.verify()` waits for them.
-    Raises E201 (schema), E202 (not a capture), E206 (shard missing, truncated or not as recorded), E207 (not
-    finished), E209 (malformed plain folder).
+    With `verify`, digests are computed from here on in the background; `Source.verify()` waits for them. Samples of
+    another format are copied to a temporary capture, as `wish` says. Raises E201 (schema), E202 (not a capture), E206
+    (shard missing, truncated or not as recorded), E207 (not finished), E209 (malformed plain folder), and what reading
+    and importing raise.
     """
     spelled, folder = str(path), Path(path)
     try:
         if (folder / MANIFEST).is_file():
             return Capture(folder, spelled, verify)
-        for reader in registry.readers().values():
-            if (folder / reader.marker).is_file():
-                return reader.open(folder, spelled)
-        raise _not_a_capture(folder, spelled)
+        if (refused := _not_a_capture(folder, spelled)) is not None:
+            raise refused
+        found = foreign.open_foreign(folder, spelled)
+        if isinstance(found, Source):
+            return found
+        made = importing.temporary(found, wish or importing.Wish())
+        # It was written a moment ago: nothing has had the time to damage it.
+        return Capture(made.folder, spelled, verify=False)
     except OSError as error:
         help_text = "check the folder's permissions"
         raise HsparityError("E202", f"cannot read {spelled}", (str(error),), help_text) from None
@@ -138,7 +144,8 @@ def _manifest(folder: Path, spelled: str) -> CaptureManifest:
     return manifest
 
 
-def _not_a_capture(folder: Path, spelled: str) -> HsparityError:
+def _not_a_capture(folder: Path, spelled: str) -> HsparityError | None:
+    """Why a path that holds no manifest is not worth a look for other formats."""
     if not folder.exists():
         near = _near(folder)
         notes = (f"captures beside it: {', '.join(near)}",) if near else ()
@@ -147,16 +154,13 @@ def _not_a_capture(folder: Path, spelled: str) -> HsparityError:
         )
     if (folder / JOURNAL).is_file() or (folder / STARTED).is_file():
         return _incomplete(folder, spelled)
-    if not folder.is_dir():
-        return HsparityError(
-            "E202", f"not a folder: {spelled}", help="give the capture's folder, not a file in it"
-        )
     inside = sorted(p.parent.name for p in folder.glob(f"*/{MANIFEST}"))
-    notes = (f"it holds captures: {', '.join(inside[:8])}",) if inside else ()
-    formats = ", ".join(["manifest.json", *(r.marker for r in registry.readers().values())])
-    return HsparityError(
-        "E202", f"not a capture: {spelled} has none of {formats}", notes, "name the capture itself"
-    )
+    if inside:
+        notes = (f"it holds captures: {', '.join(inside[:8])}",)
+        return HsparityError(
+            "E202", f"not a capture: {spelled} has no {MANIFEST}", notes, "name the capture itself"
+        )
+    return None
 
 
 def _near(folder: Path) -> list[str]:

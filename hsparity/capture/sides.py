@@ -103,6 +103,7 @@ def _side(given: str | None, config: Config, role: str) -> SideConfig:
     if not given.strip():
         raise HsparityError("E101", f"nothing to compare: {role.upper()} is an empty argument", help=FORMS)
     if _is_engine(given):
+        facts.split_side(given)
         if (Path(given) / "manifest.json").is_file():
             Relay(given, 0).say(f"taken as the engine; ./{given} names the folder")
         alike = [s for s in (configured, config.ref, config.cand) if s.engine == given]
@@ -127,7 +128,7 @@ def _unknown(given: str) -> HsparityError:
     if Path(given).name != given or _neighbours(Path(given)):
         return _no_such(Path(given))
     try:
-        facts.split_selector(given)
+        facts.split_side(given)
     except HsparityError as error:
         notes = (*error.notes, f"no folder here is called {given} either")
         return HsparityError(error.code, error.message, notes, error.help)
@@ -146,9 +147,18 @@ def _neighbours(path: Path) -> list[str]:
 
 def _no_such(path: Path) -> HsparityError:
     near = _neighbours(path)
-    engines = f"name a folder, or an engine to run: {', '.join(facts.ENGINES)}"
+    engines = f"name a folder, or an engine to run: {', '.join(facts.capturing())}"
     return HsparityError(
         "E202", f"no such capture: {path}", help=f"did you mean {' or '.join(near)}?" if near else engines
+    )
+
+
+def _files_beside_engine(path: Path, engine: str, model: str) -> HsparityError:
+    """A dataset has no prompts file: its own tokens have to be run, which is what `audit` does."""
+    return HsparityError(
+        "E103",
+        f"{path} is no capture, so its tokens are not prompts that {engine} could be started with here",
+        help=f"hsparity audit {path} --engine {engine} --model {model or 'M'} samples it and runs the engine on its own tokens",
     )
 
 
@@ -187,7 +197,7 @@ class Maker:
         """
         engines = [side for side in pair if side.engine]
         for side in engines:
-            facts.split_selector(side.engine)
+            facts.split_side(side.engine)
         folders = [self.config.relative(side.capture) for side in pair if side.capture]
         for path in (*folders, *floors):
             if not path.exists():
@@ -198,6 +208,9 @@ class Maker:
         from ..yardstick import find_floors
         from .read import open_source
 
+        for path in folders:
+            if not any((path / name).is_file() for name in ("manifest.json", "plain.json", "journal.jsonl")):
+                raise _files_beside_engine(path, engines[0].engine, self.config.model)
         for path in floors:
             find_floors(path)
         wanted = [self._wanted(side) for side in engines]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hsparity.capture.manifests import native_ids_fault
 from hsparity.capture.readers.base import Reader
+from hsparity.capture.readers.look import Look
 from hsparity.capture.shards import (
     DTYPE_NAMES,
     FLOATS,
@@ -272,4 +273,9 @@ _JSON = {
 }
 _HELP = "docs/formats.md describes the plain form, with a worked example"
 
-READER = Reader("plain", MARKER, PlainFolder)
+
+def _recognise(look: Look) -> str | None:
+    return MARKER if (look.path / MARKER).is_file() else None
+
+
+READER = Reader("plain", "the plain form", _recognise, PlainFolder)

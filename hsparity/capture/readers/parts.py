@@ -1,0 +1,161 @@
+"""From what a file holds to the parts of a sample, checked: ids, masks, states split into slots."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsparity.capture.readers.base import Record, wrong
+from hsparity.capture.shards import INT32_MAX, read_header
+from hsparity.errors import HsparityError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def table(record: Record, content: Any, needed: Sequence[str]) -> Mapping[str, Any]:
+    """A file's content as a mapping that has the needed keys. Raises E216."""
+    if not isinstance(content, Mapping):
+        raise wrong(record, "no table of tensors", f"a dict with {', '.join(needed)}", shape_of(content))
+    if missing := [key for key in needed if key not in content]:
+        found = ", ".join(map(str, list(content)[:12])) or "nothing"
+        raise wrong(record, f"lacks {', '.join(missing)}", ", ".join(needed), found)
+    return content
+
+
+def integers(record: Record, value: Any, name: str, length: int | None = None) -> NDArray[np.int64]:
+    """Token ids or positions, int64 [T], from a tensor or list [T] or [1, T]. Raises E216."""
+    import torch
+
+    try:
+        tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise wrong(record, name, "integers [T]", shape_of(value)) from None
+    if tensor.dim() == 2 and tensor.shape[0] == 1:
+        tensor = tensor[0]
+    if tensor.dim() != 1 or tensor.is_floating_point() or tensor.dtype == torch.bool or tensor.is_complex():
+        raise wrong(record, name, "integers [T]", shape_of(tensor))
+    found: NDArray[np.int64] = tensor.to(torch.int64).numpy()
+    if len(found) and not 0 <= found.min() <= found.max() <= INT32_MAX:
+        raise wrong(record, f"{name} out of range", f"0 to {INT32_MAX}", f"{found.min()} to {found.max()}")
+    if length is not None and len(found) != length:
+        raise wrong(record, f"{name} has another length", f"{length} of them", f"{len(found)}")
+    return found
+
+
+def mask(record: Record, value: Any, length: int, name: str = "loss_mask") -> NDArray[np.uint8] | None:
+    """A loss mask, 0 or 1 [T]; None where there is none. Raises E216."""
+    import torch
+
+    if value is None:
+        return None
+    tensor = torch.as_tensor(value)
+    if tensor.dim() == 2 and 1 in tensor.shape:
+        tensor = tensor.reshape(-1)
+    if tensor.dim() != 1 or len(tensor) != length:
+        raise wrong(record, f"{name} has another length", f"[{length}] like the token ids", shape_of(tensor))
+    return (tensor != 0).to(torch.uint8).numpy()
+
+
+def streams(
+    record: Record,
+    value: Any,
+    name: str,
+    *,
+    rows: int | None = None,
+    width: int | None = None,
+    count: int | None = None,
+) -> tuple[torch.Tensor, ...]:
+    """States as one [R, H] tensor per slot.
+
+    `value`: a list of [R, H]; [R, n, H]; [R, n x H] where `width` (H) or `count` (n) says how it splits; each also with
+    a leading 1. Raises E216, also for a dtype that no state has.
+    """
+    import torch
+
+    if isinstance(value, (list, tuple)):
+        parts = [part for each in value for part in streams(record, each, name, rows=rows, count=1)]
+        if not parts or len({part.shape for part in parts}) > 1 or len({part.dtype for part in parts}) > 1:
+            shapes = sorted({shape_of(part) for part in parts}) or ["an empty list"]
+            raise wrong(record, name, "states of one shape and dtype", ", ".join(shapes[:4]))
+        return tuple(parts)
+    if not isinstance(value, torch.Tensor):
+        raise wrong(record, name, "a tensor of states", shape_of(value))
+    if not value.is_floating_point():
+        hint = (
+            "; bf16 bits? tensor.view(torch.bfloat16) brings them back" if value.element_size() == 2 else ""
+        )
+        raise wrong(record, name, "floating point", shape_of(value) + hint)
+    found = (
+        value[0]
+        if value.dim() in (3, 4) and value.shape[0] == 1 and (value.dim() == 4 or rows != 1)
+        else value
+    )
+    if found.dim() == 2:
+        wide = found.shape[1]
+        pieces = count or (wide // width if width else 1)
+        if pieces < 1 or wide % pieces or (width and wide != pieces * width):
+            wanted = f"a multiple of {width}" if width else f"{pieces} states side by side"
+            raise wrong(record, f"{name} is of another width", wanted, shape_of(value))
+        found = found.reshape(found.shape[0], pieces, wide // pieces)
+    if found.dim() != 3 or not found.shape[1] or not found.shape[2]:
+        raise wrong(record, name, "[rows, hidden] or [rows, slots, hidden]", shape_of(value))
+    if rows is not None and found.shape[0] != rows:
+        raise wrong(
+            record, f"{name} has another number of rows", f"{rows}, one for each token", shape_of(value)
+        )
+    if width and found.shape[2] != width:
+        raise wrong(record, f"{name} is of another width", f"hidden size {width}", shape_of(value))
+    return tuple(found[:, i] for i in range(found.shape[1]))
+
+
+def safetensors(record: Record) -> dict[str, torch.Tensor]:
+    """Every tensor of a safetensors file. Raises E206, and E218 while another process writes it."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    refuse_locked(record.path)
+    read_header(record.path)
+    try:
+        return dict(load_file(record.path))
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+        raise HsparityError(
+            "E206", f"shard is truncated or damaged: {record.path}", (str(error)[:160],)
+        ) from None
+
+
+def refuse_locked(path: Path) -> None:
+    """Raises E218 while the producer holds the lock file beside `path` (vLLM's connector does so as it writes)."""
+    beside = path.with_name(path.name + ".lock")
+    if not beside.is_file():
+        return
+    try:
+        with beside.open("rb") as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise HsparityError(
+            "E218",
+            f"{path} is still being written",
+            (f"another process holds {beside.name}",),
+            "wait for the engine to finish the request, then try again",
+        ) from None
+    except OSError:
+        return  # a lock that cannot be opened says nothing
+
+
+def shape_of(value: Any) -> str:
+    """A value in a few words: "bfloat16 [12, 256]", "a list of 3"."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    if isinstance(value, (list, tuple)):
+        return f"a list of {len(value)}"
+    if isinstance(value, Mapping):
+        return f"a dict with {', '.join(map(str, list(value)[:8]))}"
+    return "nothing" if value is None else type(value).__name__

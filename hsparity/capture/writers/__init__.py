@@ -1,0 +1,1 @@
+"""Writers of trainers' formats, one per file. Each defines `WRITER`."""
