@@ -19,7 +19,7 @@ from hsparity.capture.slotnames import Name
 from hsparity.engines import machine
 from hsparity.errors import HsparityError
 from hsprobe.protocol import ProbeError
-from hsprobe.schema import SCHEMA, CaptureManifest, CaptureSpec, Prompt, token_ids_sha256
+from hsprobe.schema import SCHEMA, CaptureManifest, CaptureSpec, Prompt, Site, token_ids_sha256
 from hsprobe.writer import CaptureWriter
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Wish:
     limit: int | None = None
     max_tokens: int | None = None
     token_ids: tuple[tuple[int, ...], ...] | None = None
+    unnamed: bool = False  # every slot is `slot.i`, whatever is said of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +170,11 @@ def nothing_readable(dataset: Dataset, skipped: Sequence[Skipped]) -> HsparityEr
     )
 
 
-def temporary(dataset: Dataset, wish: Wish, progress: Progress | None = None) -> Imported:
+def temporary(
+    dataset: Dataset, wish: Wish, chosen: Sequence[Record] | None = None, progress: Progress | None = None
+) -> Imported:
     """An import that is removed when the program ends. Raises E205 where it does not fit beside the original."""
-    records = list(dataset.records())[: wish.limit]
+    records = list(dataset.records() if chosen is None else chosen)[: wish.limit]
     out = Path(tempfile.mkdtemp(prefix="hsparity-"))
     atexit.register(shutil.rmtree, out, ignore_errors=True)
     need = sum({r.path: r.path.stat().st_size for r in records if r.path.is_file()}.values())
@@ -206,7 +209,8 @@ def _completed(sample: Sample, record: Record, wish: Wish, number: int) -> Sampl
 
 def _layout(dataset: Dataset, sample: Sample, wish: Wish, num_layers: int) -> _Layout:
     slots = slotnames.given(dataset.slots(sample), wish.names)
-    keys = slotnames.site_keys(slots, num_layers)
+    unnamed = tuple(Site("slot", i).key for i in range(len(slots)))
+    keys = unnamed if wish.unnamed else slotnames.site_keys(slots, num_layers)
     return _Layout(slots, keys, sample.states[0].shape[1], sample.states[0].dtype)
 
 

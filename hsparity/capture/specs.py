@@ -51,7 +51,7 @@ class Wanted:
     @property
     def name(self) -> str:
         """The engine alone: "vllm"."""
-        return facts.split_selector(self.engine)[0]
+        return facts.split_side(self.engine)[0]
 
 
 def build(wanted: Wanted, given: Sequence[PromptSpec]) -> CaptureSpec:

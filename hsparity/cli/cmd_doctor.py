@@ -25,7 +25,10 @@ def doctor() -> int:
     click.echo(f"compiler    {compiler or 'none: gcc or clang is needed to install SGLang without a GPU'}")
     root = machine.cache_folder()
     click.echo(f"disk        {machine.gigabytes(machine.free_bytes(root))} free at {root}")
-    usable = [_engine(name) for name in facts.ENGINES]
+    usable = [_engine(name) for name in facts.capturing()]
+    for name in facts.ENGINES:
+        if not facts.ENGINES[name].captures:
+            _engine(name)
     return int(ExitCode.PARITY if any(usable) else ExitCode.ENGINE)
 
 

@@ -93,7 +93,8 @@ def _adopted_version(name: str) -> str:
 def install(names: tuple[str, ...], python: str | None) -> None:
     """Install engines into managed environments in the cache folder.
 
-    NAME is vllm or sglang, or a release that has a lock: vllm==0.31.0.
+    NAME is vllm or sglang, or a release that has a lock: vllm==0.31.0. speculators, which writes
+    datasets of states, has an environment too.
     """
     from ..engines import install as installing
     from ..engines import locks, machine

@@ -20,6 +20,7 @@ class EngineFacts:
     tried: tuple[str, str]
     limits_cpu: tuple[str, ...]  # what cannot work on a CPU, and why: measured on the tried versions
     limits: tuple[str, ...]  # what cannot work anywhere
+    captures: bool = True  # serves a model, so it can be a side; False: it writes files of states only
 
 
 ENGINES: dict[str, EngineFacts] = {
@@ -65,20 +66,42 @@ ENGINES: dict[str, EngineFacts] = {
         ),
         (),
     ),
+    "speculators": EngineFacts(
+        "speculators",
+        "speculators",
+        "speculators",
+        ("speculators",),
+        ("speculators", "hs_connectors", "datasets"),
+        ("0.9.0", "0.9.0"),
+        (
+            "the file connector it names for vLLM needs pinned memory: on a CPU give vLLM one that writes directly",
+        ),
+        ("it holds no model: a vLLM server makes the states that it files",),
+        captures=False,
+    ),
 }
 
 
 def facts(name: str) -> EngineFacts:
     """What is known of `name`. Raises E107 for an engine nobody knows, with near matches."""
-    if name in ENGINES:
-        return ENGINES[name]
+    if name not in ENGINES:
+        raise _unknown(name, tuple(ENGINES))
+    return ENGINES[name]
+
+
+def capturing() -> tuple[str, ...]:
+    """The engines that serve a model: those a capture can be made with."""
+    return tuple(name for name, known in ENGINES.items() if known.captures)
+
+
+def _unknown(name: str, offered: tuple[str, ...]) -> HsparityError:
     from difflib import get_close_matches
 
-    near = get_close_matches(name, ENGINES, n=1, cutoff=0.5)
-    raise HsparityError(
+    near = get_close_matches(name, offered, n=1, cutoff=0.5)
+    return HsparityError(
         "E107",
         f"unknown engine {name!r}",
-        (f"engines: {', '.join(ENGINES)}",),
+        (f"engines: {', '.join(offered)}",),
         f"did you mean {near[0]}?" if near else "vllm@0.31.0 picks a release of an engine",
     )
 
@@ -87,6 +110,21 @@ def split_selector(selector: str) -> tuple[str, str]:
     """`vllm@0.31.0` or `vllm==0.31.0` -> ("vllm", "0.31.0"); no version -> "". Raises E107."""
     name, _, version = selector.replace("==", "@").partition("@")
     return facts(name).name, version
+
+
+def split_side(selector: str) -> tuple[str, str]:
+    """As `split_selector`, for an engine to capture with. Raises E107, E306 for one that only writes files."""
+    name, _, version = selector.replace("==", "@").partition("@")
+    if name not in ENGINES:
+        raise _unknown(name, capturing())
+    if not ENGINES[name].captures:
+        raise HsparityError(
+            "E306",
+            f"{ENGINES[name].title} serves no model, so nothing can be captured with it",
+            ("it files the states that a server made",),
+            f"name the folder that it wrote, or the engine that made the states: {', '.join(capturing())}",
+        )
+    return name, version
 
 
 def release(version: str) -> tuple[int, ...]:

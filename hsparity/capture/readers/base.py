@@ -78,6 +78,7 @@ class Dataset(ABC):
     """A folder or file of samples in one format."""
 
     format: ClassVar[str]  # its reader's name
+    last_normed: ClassVar[bool | None] = None  # what the format's trainer takes the last state to be
 
     def __init__(self, path: Path, spelled: str) -> None:
         self.path, self.spelled = path, spelled

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hsparity.capture.readers.base import Record, wrong
+from hsparity.capture.readers.base import Record, Sample, Slot, wrong
 from hsparity.capture.shards import INT32_MAX, read_header
 from hsparity.errors import HsparityError
 
@@ -54,7 +55,10 @@ def mask(record: Record, value: Any, length: int, name: str = "loss_mask") -> ND
 
     if value is None:
         return None
-    tensor = torch.as_tensor(value)
+    try:
+        tensor = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise wrong(record, name, f"0 or 1 [{length}]", shape_of(value)) from None
     if tensor.dim() == 2 and 1 in tensor.shape:
         tensor = tensor.reshape(-1)
     if tensor.dim() != 1 or len(tensor) != length:
@@ -91,6 +95,7 @@ def streams(
             "; bf16 bits? tensor.view(torch.bfloat16) brings them back" if value.element_size() == 2 else ""
         )
         raise wrong(record, name, "floating point", shape_of(value) + hint)
+    value = value.detach()
     found = (
         value[0]
         if value.dim() in (3, 4) and value.shape[0] == 1 and (value.dim() == 4 or rows != 1)
@@ -159,3 +164,46 @@ def shape_of(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"a dict with {', '.join(map(str, list(value)[:8]))}"
     return "nothing" if value is None else type(value).__name__
+
+
+def last_and_aux(
+    record: Record, last: tuple[str, Any], aux: tuple[str, Any], rows: int
+) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+    """The aux states, one [R, H] each, and the last state [R, H], whose width says how aux [R, n x H] splits.
+
+    Each comes as (name, value). Raises E216.
+    """
+    (state,) = streams(record, last[1], last[0], rows=rows, count=1)
+    pieces = streams(record, aux[1], aux[0], rows=rows, width=state.shape[1])
+    if pieces[0].dtype != state.dtype:
+        raise wrong(record, f"{aux[0]} has another dtype", shape_of(state), shape_of(pieces[0]))
+    return pieces, state
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed(Sample):
+    """A sample of a format whose places may differ from file to file: it brings them along."""
+
+    places: tuple[Slot, ...] = ()
+
+
+def places(sample: Sample) -> tuple[Slot, ...]:
+    """The places that a sample brought along."""
+    return sample.places if isinstance(sample, Placed) else ()
+
+
+class Kept:
+    """Remembers the content of the file opened last: a file of several samples is opened once."""
+
+    def __init__(self, load: Callable[[Path], Any]) -> None:
+        self._load = load
+        self._path: Path | None = None
+        self._content: Any = None
+
+    def get(self, path: Path) -> Any:
+        """Raises what the loader raises."""
+        if path != self._path:
+            self._path = self._content = None
+            self._content = self._load(path)
+            self._path = path
+        return self._content

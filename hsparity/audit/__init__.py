@@ -1,0 +1,1 @@
+"""`hsparity audit`: are the states in a dataset the ones a server will feed the draft?"""

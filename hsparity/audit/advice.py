@@ -1,0 +1,181 @@
+"""What to say and what to do: the headline, the sentence on numbering, the ids to write, the next command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hsparity.audit.result import Group, Integrity, Reading, Repair, Server
+from hsparity.capture.readers.base import LAST
+from hsparity.conventions import answers, draft_config
+from hsparity.model import Verdict
+
+if TYPE_CHECKING:
+    from hsparity.audit.case import Wanted
+
+
+def shift_of(readings: Sequence[Reading], server: Server) -> int | None:
+    """Server's boundary less the dataset's, where it is one number for every auxiliary slot and the slots are read."""
+    held = [r.boundary for r in readings if r.role != LAST]
+    if None in held or len(held) != len(server.feeds) or not held:
+        return None
+    shifts = {fed - have for fed, have in zip(server.feeds, held, strict=True) if have is not None}
+    return shifts.pop() if len(shifts) == 1 else None
+
+
+def headline(group: Group, server: Server, others: Sequence[Group], why_not: str) -> str:
+    """One sentence on the main group; what changes within the dataset comes first."""
+    comparison = group.comparison
+    assert comparison is not None
+    shift = shift_of(group.readings, server)
+    if any(other.since for other in others):
+        since = next(other.since for other in others if other.since)
+        return f"From {since} on the dataset is of another make: its slots hold other states than before."
+    if shift:
+        held = listed([r.boundary for r in group.readings if r.role != LAST])
+        way = "earlier" if shift < 0 else "later"
+        many = "one layer" if abs(shift) == 1 else f"{abs(shift)} layers"
+        return (
+            f"{many[:1].upper()}{many[1:]} {way}: {server.engine} feeds boundaries {listed(server.feeds)}, "
+            f"the dataset holds {held}: your cause."
+        )
+    if comparison.verdict is Verdict.PARITY and not others:
+        if why_not:
+            held = listed([r.boundary for r in group.readings])
+            return f"The states are {server.engine}'s boundaries {held}, but {why_not}."
+        return (
+            f"These are the states {server.engine} feeds the draft: boundaries {listed(server.feeds)}, "
+            f"within {_yard(comparison.floor.kind)}."
+        )
+    lead = next((f for f in comparison.findings if f.severity == "cause" and not f.ruled_out), None)
+    if why_not and lead is None:
+        return f"{why_not[:1].upper()}{why_not[1:]}."
+    if lead is not None:
+        return f"{lead.headline[:1].upper()}{lead.headline[1:].rstrip('.')}."
+    if comparison.verdict is Verdict.PARITY:
+        count = sum(len(o.samples) for o in others)
+        return f"{count} of the sampled samples hold other states than the rest."
+    return comparison.headline
+
+
+def _yard(kind: str) -> str:
+    return "bit equality" if kind == "none" else "the noise floor"
+
+
+def numbering(readings: Sequence[Reading], ids: Sequence[int], server: Server, producer: str) -> str:
+    """How both sides' ids and boundaries relate; "" where one side has no ids, or its slots are not read."""
+    held = [r.boundary for r in readings if r.role != LAST]
+    if not ids or not server.ids or None in held or len(held) != len(ids) or not server.feeds:
+        return ""
+    mine, theirs = listed(ids), listed(server.ids)
+    have, fed = listed(held), listed(server.feeds)
+    who = producer or "the dataset"
+    if list(held) == list(server.feeds):
+        if mine == theirs:
+            return f"same ids, same tensors: {mine} are boundaries {have} to {who} and to {server.engine}"
+        return (
+            f"same tensors, different numbering: {mine} to {who} and {theirs} to {server.engine} are both boundaries {have}: "
+            "not your cause"
+        )
+    if mine == theirs:
+        return f"same ids, different tensors: {mine} are boundaries {have} to {who}, boundaries {fed} to {server.engine}"
+    return f"ids {mine} are boundaries {have} to {who}, ids {theirs} are boundaries {fed} to {server.engine}"
+
+
+def ids_for(boundaries: Sequence[int], server: Server) -> tuple[int, ...] | None:
+    """The ids that make this server feed these boundaries, by its rule where the data agree with it, else by the shift
+    that was seen; None where neither tells."""
+    wanted = tuple(boundaries)
+    found = [a.rule for a in answers(server.engine, server.version, server.architecture) if a.rule.native]
+    for rule in found:
+        if not server.ids or rule.numbering.read(server.ids, server.num_layers) == server.feeds:
+            return rule.numbering.write(tuple(sorted(wanted)), server.num_layers).ids
+    shifts = {fed - given for fed, given in zip(server.feeds, server.ids, strict=False)}
+    if len(shifts) == 1 and len(server.ids) == len(server.feeds):
+        shift = shifts.pop()
+        return tuple(b - shift for b in sorted(wanted))
+    return None
+
+
+def fixes(group: Group, server: Server, trainer: str) -> list[str]:
+    """What to write where: on the server for this dataset, or in the trainer for this server."""
+    held = [r.boundary for r in group.readings if r.role != LAST]
+    lines: list[str] = []
+    wrong = [r for r in group.readings if r.right is False and r.role != LAST]
+    if wrong and None not in held:
+        kept = [b for b in held if b is not None]
+        ids = ids_for(kept, server) if all(b <= server.num_layers for b in kept) else None
+        said = draft_config(tuple(sorted(kept)), server.num_layers, (server.engine,), server.architecture)
+        if ids is not None:
+            lines.append(
+                f"for a draft trained on this dataset: write ids {','.join(map(str, ids))} for {server.engine} "
+                f"{server.version} ({next(iter(said.values()), '')})"
+            )
+        else:
+            lines.append(f"no id list makes {server.engine} {server.version} feed boundaries {listed(kept)}")
+        if server.feeds:
+            lines.append(
+                f"or make the dataset again with boundaries {listed(server.feeds)}{_trainer(server, trainer)}"
+            )
+    if group.comparison is not None:
+        for finding in group.comparison.findings:
+            if finding.severity == "cause" and not finding.ruled_out and finding.code != "HS101":
+                lines += [
+                    f"{finding.code} {finding.name}: {text}"
+                    for who, text in finding.fix.items()
+                    if who == "any"
+                ]
+    return lines
+
+
+def _trainer(server: Server, trainer: str) -> str:
+    if not trainer:
+        return ""
+    told = draft_config(server.feeds, server.num_layers, (), server.architecture, trainer).get(trainer, "")
+    return f": {trainer} {told}" if told else ""
+
+
+def integrity_headline(integrity: Integrity, serious: bool) -> tuple[Verdict, str]:
+    """The answer where no engine was asked."""
+    if serious:
+        worst = integrity.troubles[0]
+        return Verdict.DIVERGED, f"{worst.count} of {integrity.samples:,} samples: {worst.text}."
+    if integrity.change:
+        return (
+            Verdict.INCONCLUSIVE,
+            f"The states change their make at {integrity.change}; an engine settles what changes.",
+        )
+    return (
+        Verdict.PARITY,
+        f"The files are whole: {integrity.samples:,} samples. Whose states they are was not asked.",
+    )
+
+
+def next_commands(wanted: Wanted, group: Group, server: Server, mended: Repair | None) -> list[str]:
+    """What to type now: repair where that is possible, the server's ids tried, the whole comparison read."""
+    again = ["hsparity", "audit", wanted.dataset.spelled]
+    if wanted.serving is not None:
+        again += ["--engine", wanted.serving.engine, "--model", wanted.serving.model]
+    else:
+        again += ["--against", wanted.against]
+    lines = []
+    if not server.feeds:
+        held = [r.boundary for r in group.readings if r.role != LAST and r.boundary is not None]
+        lines.append(shlex.join([*again, "--boundaries", ",".join(map(str, held)) or "LIST"]))
+    if mended is not None and mended.possible and not mended.out:
+        lines.append(shlex.join([*again, "--repair", "repaired/"]))
+    held = [r.boundary for r in group.readings if r.role != LAST]
+    if (
+        any(r.right is False for r in group.readings if r.role != LAST)
+        and wanted.serving is not None
+        and None not in held
+    ):
+        ids = ids_for([b for b in held if b is not None], server)
+        if ids is not None:
+            lines.append(shlex.join([*again, "--ids", ",".join(map(str, ids))]))
+    return lines or [shlex.join([*again, "--html", "audit.html"])]
+
+
+def listed(numbers: Sequence[int | None]) -> str:
+    return ", ".join(str(n) for n in numbers)

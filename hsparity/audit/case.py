@@ -1,0 +1,194 @@
+"""From what is asked to what is compared: the sample, the captures on its tokens, what the server feeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from hsparity.align.tokens import align_rows
+from hsparity.audit import serving
+from hsparity.audit.claims import Claims, claims, fed
+from hsparity.audit.result import Integrity, Server
+from hsparity.audit.sample import stratified
+from hsparity.audit.scan import Facts
+from hsparity.audit.serving import Serving
+from hsparity.capture import importing, slotnames
+from hsparity.capture.importing import Wish
+from hsparity.capture.read import open_source
+from hsparity.capture.readers.base import LAST, Dataset, Record, Slot
+from hsparity.capture.slotnames import Name
+from hsparity.capture.source import Source
+from hsparity.errors import HsparityError
+from hsparity.metrics.kernel import Norm
+from hsparity.pairing import boundaries_of
+from hsparity.query import Query
+from hsparity.yardstick import find_floors
+from hsprobe.schema import token_ids_sha256
+
+Progress = Callable[[float, float, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked. `serving` runs an engine, `against` is a capture in its place; neither: integrity only."""
+
+    dataset: Dataset
+    work: Path
+    names: tuple[Name, ...] = ()
+    serving: Serving | None = None
+    against: str = ""
+    boundaries: tuple[int, ...] = ()  # what the draft is to be fed, where no native path says it
+    floors: tuple[str, ...] = ()  # captures, or "none"; empty: made where Transformers is installed
+    sample: int = 64
+    seed: int = 0
+    max_tokens: int = 512
+    scan: bool = True
+    repair: Path | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Case:
+    """What the steps share."""
+
+    wanted: Wanted
+    records: Sequence[Record]
+    facts: list[Facts]
+    integrity: Integrity
+    slots: tuple[Slot, ...]
+    cand: Source  # the sampled samples, every slot as slot.i
+    server: Source
+    floors: list[Source]
+    norm: Norm | None
+    said: Server
+    claimed: Claims
+
+    @property
+    def layers(self) -> int:
+        return self.server.manifest.num_layers
+
+
+def prepare(
+    wanted: Wanted,
+    records: Sequence[Record],
+    facts: list[Facts],
+    integrity: Integrity,
+    step: Callable[[str], Progress | None],
+) -> Case:
+    """Sample, import, run the engine and the floor, and find what the server feeds."""
+    dataset = wanted.dataset
+    unread = {f.id for f in facts if f.code}
+    readable = [r for r in records if r.id not in unread]
+    against = open_source(wanted.against) if wanted.against else None
+    if against is not None:
+        picked = _matching(dataset, readable, against, wanted)
+    else:
+        picked = stratified(readable, wanted.sample, wanted.seed)
+    wish = Wish(wanted.names, max_tokens=wanted.max_tokens, unnamed=True)
+    made = importing.import_dataset(
+        dataset, wanted.work / _key(wanted, picked), wish, picked, step("sampling")
+    )
+    cand = open_source(made.folder, verify=False)
+    slots = _slots(dataset, picked, wanted.names)
+    if against is None:
+        assert wanted.serving is not None
+        ids = {p.id: tuple(int(i) for i in cand.token_ids(p.id)) for p in cand.prompts}
+        top = max(max(i) for i in ids.values())
+        serving.check_model(wanted.serving, cand.manifest.hidden_size, top, dataset.spelled)
+        run = replace(wanted.serving, ids=_server_ids(wanted.serving, slots))
+        prompts = serving.prompts_of(cand.manifest, ids)
+        server = open_source(serving.run(run, prompts, wanted.work))
+        floors = (
+            _floors(wanted)
+            if wanted.floors
+            else [open_source(p) for p in serving.floor(run, prompts, wanted.work)]
+        )
+    else:
+        server, floors = against, _floors(wanted)
+    _check_boundaries(server)
+    known = server.norm()
+    norm = (
+        None if known is None else Norm(torch.from_numpy(known[0] + 1.0 if known[2] else known[0]), known[1])
+    )
+    m = server.manifest
+    feeds = wanted.boundaries or fed(server, align_rows(server, cand, (), Query()).prompts, norm)
+    ids_given = m.settings.get("native_ids") or ()
+    said = Server(
+        server.path,
+        m.engine,
+        m.engine_version,
+        m.model,
+        m.architecture,
+        m.num_layers,
+        tuple(ids_given),
+        tuple(feeds),
+    )
+    claimed = claims(slots, feeds, m.num_layers, dataset.last_normed)
+    return Case(wanted, records, facts, integrity, slots, cand, server, floors, norm, said, claimed)
+
+
+def _server_ids(run: Serving, slots: Sequence[Slot]) -> tuple[int, ...]:
+    """The ids asked for, else the dataset's own: one draft config for both."""
+    if run.ids is not None:
+        return run.ids
+    ids = [s.native_id for s in slots if s.role != LAST]
+    return tuple(i for i in ids if i is not None) if ids and None not in ids else ()
+
+
+def _key(wanted: Wanted, picked: Sequence[Record]) -> str:
+    text = f"{wanted.max_tokens} {[n.text for n in wanted.names]} {[r.id for r in picked]}"
+    return f"dataset-{token_ids_sha256(text.encode())[:12]}"
+
+
+def _slots(dataset: Dataset, picked: Sequence[Record], names: Sequence[Name]) -> tuple[Slot, ...]:
+    for record in picked:
+        try:
+            return slotnames.given(dataset.slots(dataset.read(record)), names)
+        except HsparityError as error:
+            if error.code == "E102":
+                raise
+    raise importing.nothing_readable(dataset, ())
+
+
+def _matching(dataset: Dataset, records: Sequence[Record], against: Source, wanted: Wanted) -> list[Record]:
+    """Records whose token ids the capture holds. Raises E203."""
+    left = {p.token_ids_sha256 for p in against.prompts}
+    found = []
+    for record in records:
+        if not left:
+            break
+        try:
+            sample = dataset.read(record)
+        except HsparityError:
+            continue
+        if sample.token_ids is None:
+            continue
+        digest = token_ids_sha256(sample.token_ids[: wanted.max_tokens].tolist())
+        if digest in left:
+            left.discard(digest)
+            found.append(record)
+    if not found:
+        notes = (
+            f"dataset  {dataset.spelled}: {len(records)} samples",
+            f"capture  {against.path}: {len(against.prompts)} prompts",
+        )
+        engine = against.manifest.engine
+        again = f"run the engine on the dataset's own tokens: hsparity audit {dataset.spelled} --engine {engine} --model M"
+        raise HsparityError("E203", "the capture and the dataset share no prompt", notes, again)
+    return found
+
+
+def _floors(wanted: Wanted) -> list[Source]:
+    return [source for path in wanted.floors if path != "none" for source in find_floors(path)]
+
+
+def _check_boundaries(server: Source) -> None:
+    if len(boundaries_of(server)) < 2:
+        raise HsparityError(
+            "E210",
+            f"{server.path} does not hold the boundaries to read a dataset on",
+            (f"it holds {', '.join(server.sites()) or 'nothing'}",),
+            "capture every boundary: hsparity capture ENGINE --model M --mechanism both -o DIR",
+        )

@@ -1,0 +1,200 @@
+"""Whether a dataset can be put right without the engine that made it, and doing so.
+
+Exact are: leaving a sample out, taking the slots in another order or taking fewer of them, and applying the final norm.
+A norm cannot be undone: it divides every token by its own size, which is not in the file. A layer that is not in the
+file cannot be made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from hsparity import registry
+from hsparity.audit.claims import Claims, worded
+from hsparity.audit.result import Group, Integrity, Reading
+from hsparity.audit.scan import Facts
+from hsparity.capture.readers.base import LAST, Dataset, Record, Sample
+from hsparity.capture.writers.base import Layout, Sink, Writer
+from hsparity.errors import HsparityError
+from hsparity.metrics.kernel import Norm, apply_norm
+from hsprobe.schema import Site
+
+Progress = Callable[[float, float, str], None]
+FALLBACK = "speculators-v2"
+# Findings that another choice of slots, or the norm, undoes.
+UNDONE = ("HS101", "HS102", "HS105", "HS106", "HS202")
+LEFT_OUT = ("unreadable", "not-finite", "other-make", "duplicate", "zero-rows")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where one slot of the repaired dataset comes from."""
+
+    slot: int
+    normed: bool = False  # the final norm is applied to it
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How the samples of one group are put right; `why_not` where they cannot be."""
+
+    sources: tuple[Source, ...] = ()
+    steps: tuple[str, ...] = ()
+    why_not: str = ""
+
+    @property
+    def changes(self) -> bool:
+        return any(s.slot != k or s.normed for k, s in enumerate(self.sources))
+
+
+def way_for(group: Group, claimed: Claims, num_layers: int, norm: Norm | None) -> Way:
+    """How to give every claimed place the state it ought to hold."""
+    if not claimed.sites:
+        return Way(why_not=claimed.why_not or "nothing says which states the slots ought to be")
+    if group.comparison is not None:
+        stuck = [
+            f
+            for f in group.comparison.findings
+            if f.severity == "cause" and not f.ruled_out and f.code not in UNDONE
+        ]
+        if stuck:
+            return Way(why_not=f"{stuck[0].code} {stuck[0].name} cannot be undone in the file")
+    held = {r.boundary: k for k, r in reversed(list(enumerate(group.readings))) if r.boundary is not None}
+    sources, steps = [], []
+    for k, key in sorted(
+        claimed.sites.items(), key=lambda item: (group.readings[item[0]].role == LAST, item[0])
+    ):
+        wanted = num_layers + 1 if key == "final_norm" else Site.parse(key).index
+        found, step = _source(k, wanted, group.readings, held, num_layers, norm)
+        if found is None:
+            return Way(why_not=step)
+        sources.append(found)
+        steps += [step] if step else []
+    return Way(tuple(sources), tuple(steps))
+
+
+def _source(
+    k: int,
+    wanted: int,
+    readings: Sequence[Reading],
+    held: Mapping[int, int],
+    num_layers: int,
+    norm: Norm | None,
+) -> tuple[Source | None, str]:
+    name = readings[k].slot
+    if readings[k].boundary == wanted:
+        return Source(k), ""
+    if wanted in held:
+        return Source(
+            held[wanted]
+        ), f"{name}: taken from {readings[held[wanted]].slot}, which holds {worded(wanted, num_layers)}"
+    if wanted == num_layers + 1 and num_layers in held and norm is not None:
+        return Source(
+            held[num_layers], True
+        ), f"{name}: the final norm applied to {readings[held[num_layers]].slot}"
+    if wanted == num_layers and num_layers + 1 in held:
+        return (
+            None,
+            f"{name} is normed, and a norm cannot be undone: the size of each token is not in the file",
+        )
+    return None, f"{worded(wanted, num_layers)} is not in the file"
+
+
+def unfit(integrity: Integrity, facts: Sequence[Facts]) -> dict[str, str]:
+    """Samples that a repaired dataset leaves out, and why: unreadable, not finite, of another make, copies."""
+    kinds = (integrity.slots, integrity.hidden_size, integrity.dtype)
+    seen: set[tuple[str, str]] = set()
+    out: dict[str, str] = {}
+    for f in facts:
+        if f.code:
+            out[f.id] = f"cannot be read [{f.code}]"
+        elif (f.slots, f.width, f.dtype) != kinds:
+            out[f.id] = "of another make"
+        elif f.nonfinite:
+            out[f.id] = "NaN or Inf"
+        elif f.zero:
+            out[f.id] = "rows that are all zero"
+        elif (f.ids_digest, f.states_digest) in seen:
+            out[f.id] = "a copy of another sample"
+        else:
+            seen.add((f.ids_digest, f.states_digest))
+    return out
+
+
+def refuse_filled(out: Path) -> None:
+    """Raises E106 for a folder that holds something."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise HsparityError("E106", f"{out} is not empty", help="--repair takes a new folder")
+
+
+def writer_for(dataset: Dataset) -> Writer:
+    """The writer of the dataset's own format, else of speculators v2."""
+    writers = registry.writers()
+    return writers.get(dataset.format) or writers[FALLBACK]
+
+
+def write(
+    dataset: Dataset,
+    out: Path,
+    records: Sequence[Record],
+    way_of: Callable[[Record], Way | None],
+    layout: Layout,
+    norm: Norm | None,
+    progress: Progress | None = None,
+) -> tuple[int, int]:
+    """Write the repaired samples; (written, left out). `way_of` answers None for a sample to leave out.
+
+    Raises E205 when it cannot be written.
+    """
+    sink = writer_for(dataset).begin(out, layout)
+    written = left = 0
+    try:
+        for number, record in enumerate(records):
+            way = way_of(record)
+            sample = None if way is None else _sample(dataset, record)
+            if way is None or sample is None:
+                left += 1
+            else:
+                written += _add(sink, record, mended(sample, way, norm))
+            if progress:
+                progress(number + 1, len(records), record.id)
+        sink.finish()
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(out)
+        raise HsparityError(
+            "E205", f"cannot write {out}", (str(error),), "name a folder on a disk with room"
+        ) from error
+    return written, left
+
+
+def mended(sample: Sample, way: Way, norm: Norm | None) -> Sample:
+    """The sample with its slots as `way` says; a normed one in the file's own dtype."""
+
+    def state(source: Source) -> torch.Tensor:
+        held = sample.states[source.slot]
+        if not source.normed or norm is None:
+            return held
+        rows = held.to(torch.float32, copy=True)
+        apply_norm(rows, norm)
+        return rows.to(held.dtype)
+
+    return replace(sample, states=tuple(state(s) for s in way.sources))
+
+
+def _sample(dataset: Dataset, record: Record) -> Sample | None:
+    try:
+        return dataset.read(record)
+    except HsparityError:
+        return None
+
+
+def _add(sink: Sink, record: Record, sample: Sample) -> int:
+    sink.add(record.index, sample)
+    return 1

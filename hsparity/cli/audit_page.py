@@ -1,0 +1,145 @@
+"""The page that `hsparity audit` prints."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from ..audit.result import Audit, Group, Integrity
+    from ..report.base import Options
+
+STYLES = {"parity": "green", "diverged": "red", "inconclusive": "yellow"}
+LABEL = 10
+
+
+def render(audit: Audit, options: Options) -> str:
+    """The result as text at `options.width` columns."""
+    from ..report.spelling import clean, to_ascii
+
+    word = audit.verdict.value.upper()
+    lines = _wrapped(f"{word}  {clean(audit.headline)}", options.width, "")
+    if not options.quiet:
+        lines = [*_what(audit, options), "", *lines, "", *_body(audit, options)]
+    lines = lines if options.unicode else [to_ascii(line) for line in lines]
+    if options.color:
+        at = next(i for i, line in enumerate(lines) if line.startswith(word))
+        lines[at] = click.style(word, fg=STYLES[audit.verdict.value]) + lines[at].removeprefix(word)
+    return "\n".join(lines)
+
+
+def _what(audit: Audit, options: Options) -> list[str]:
+    made = f", by {audit.producer}" if audit.producer else ""
+    lines = _entry("dataset", f"{audit.dataset}  ({audit.title}{made})", options)
+    if audit.server is not None:
+        s = audit.server
+        ids = f", ids {','.join(map(str, s.ids))}" if s.ids else ""
+        lines += _entry("server", f"{s.engine} {s.version}{ids}: {s.path}", options)
+        lines += _entry("model", f"{s.model}  ({s.architecture}, {s.num_layers} layers)", options)
+    return lines
+
+
+def _body(audit: Audit, options: Options) -> list[str]:
+    lines: list[str] = []
+    if audit.server is not None:
+        cut = f", the first {audit.max_tokens} tokens of each" if audit.max_tokens else ""
+        lines += _entry(
+            "sampled",
+            f"{audit.sampled} of {audit.integrity.samples:,} samples{cut}; {audit.tokens:,} tokens compared",
+            options,
+        )
+        floor = next((g.comparison.floor for g in audit.groups if g.comparison), None)
+        if floor is not None:
+            lines += _entry(
+                "floor", floor.source if floor.kind != "none" else "none: numerics cannot be judged", options
+            )
+    lines += _integrity(audit.integrity, options)
+    for number, group in enumerate(audit.groups):
+        lines += ["", *_group(audit, group, number, options)]
+    lines += [""] if audit.numbering or audit.fix or audit.repair else []
+    lines += _entry("numbering", audit.numbering, options) if audit.numbering else []
+    lines += [line for text in audit.fix for line in _entry("fix", text, options)]
+    if audit.repair is not None:
+        lines += _entry("repair", _repair(audit), options)
+    lines += [line for text in audit.notes if options.verbose for line in _entry("note", text, options)]
+    return [*lines, "", *(f"next      {command}" for command in audit.next)]
+
+
+def _integrity(integrity: Integrity, options: Options) -> list[str]:
+    from ..engines.machine import gigabytes
+
+    if not integrity.complete:
+        return _entry(
+            "files",
+            f"{integrity.samples:,} samples, {gigabytes(integrity.bytes)}; not all read (--no-scan)",
+            options,
+        )
+    short, middle, long = integrity.lengths
+    words = (
+        f"{integrity.samples:,} samples, {integrity.tokens:,} tokens ({short} to {long}, median {middle}), "
+        f"{gigabytes(integrity.bytes)}; {integrity.slots} slots of {integrity.hidden_size}, {integrity.dtype}"
+    )
+    lines = _entry("files", words, options)
+    for trouble in integrity.troubles:
+        named = ", ".join(trouble.samples) + (", …" if trouble.count > len(trouble.samples) else "")
+        lines += _entry(
+            "", f"{trouble.count}× {trouble.kind}: {trouble.text}{f' ({named})' if named else ''}", options
+        )
+    if integrity.change:
+        lines += _entry("", f"a step: {integrity.change_text}", options)
+    if not integrity.troubles and not integrity.change:
+        lines += _entry("", "none missing, doubled, unreadable or not finite", options)
+    return lines
+
+
+def _group(audit: Audit, group: Group, number: int, options: Options) -> list[str]:
+    from ..report.columns import Column, table
+    from ..report.spelling import error
+
+    lines: list[str] = []
+    if len(audit.groups) > 1:
+        where = f"from {group.since} on" if group.since else f"{group.samples[0]} to {group.samples[-1]}"
+        lines += _wrapped(f"{len(group.samples)} of the sampled samples, {where}:", options.width, "")
+    rows = group.readings
+    words = {True: "as it should be", False: "not that", None: ""}
+    columns = (
+        Column("slot", tuple(r.slot for r in rows), left=True),
+        Column("said", tuple(r.said or "-" for r in rows), left=True, rank=2),
+        Column("holds, by the data", tuple(r.holds or "no boundary" for r in rows), left=True),
+        Column("rel-L2", tuple(error(r.error) for r in rows)),
+        Column("next best", tuple(f"{r.rival} {error(r.rival_error)}" for r in rows), left=True, rank=3),
+        Column("ought to be", tuple(r.server or "-" for r in rows), left=True),
+        Column("", tuple(words[r.right] for r in rows), left=True, rank=1),
+    )
+    lines += [line.plain for line in table(columns, options.width)]
+    if group.comparison is not None:
+        for finding in group.comparison.findings:
+            if finding.severity == "cause" and not finding.ruled_out:
+                lines += _entry("cause", f"{finding.code} {finding.name}: {finding.headline}", options)
+    return lines
+
+
+def _repair(audit: Audit) -> str:
+    repair = audit.repair
+    assert repair is not None
+    if not repair.out:
+        return ("possible, " if repair.possible else "not possible: ") + repair.text
+    said = repair.verdict.value if repair.verdict else "not compared"
+    return (
+        f"{repair.text}. Written to {repair.out}: {repair.written:,} samples, {repair.left_out:,} left out; "
+        f"the sampled ones, compared again: {said}"
+    )
+
+
+def _entry(label: str, text: str, options: Options) -> list[str]:
+    from ..report.spelling import clean
+
+    return _wrapped(f"{label:<{LABEL}}{clean(text)}", options.width, " " * LABEL)
+
+
+def _wrapped(text: str, width: int, rest: str) -> list[str]:
+    return textwrap.wrap(
+        text, max(width, 40), subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    ) or [""]
