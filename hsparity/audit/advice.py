@@ -161,8 +161,8 @@ def next_commands(wanted: Wanted, group: Group, server: Server, mended: Repair |
         again += ["--against", wanted.against]
     lines = []
     if not server.feeds:
-        held = [r.boundary for r in group.readings if r.role != LAST and r.boundary is not None]
-        lines.append(shlex.join([*again, "--boundaries", ",".join(map(str, held)) or "LIST"]))
+        read = [str(r.boundary) for r in group.readings if r.role != LAST and r.boundary is not None]
+        lines.append(shlex.join([*again, "--boundaries", ",".join(read) or "LIST"]))
     if mended is not None and mended.possible and not mended.out:
         lines.append(shlex.join([*again, "--repair", "repaired/"]))
     held = [r.boundary for r in group.readings if r.role != LAST]

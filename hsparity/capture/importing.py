@@ -97,6 +97,7 @@ def import_dataset(
     """
     wish = wish or Wish()
     found = list(dataset.records() if records is None else records)[: wish.limit]
+    dataset.claimed = slotnames.aux_count(wish.names)
     spec = CaptureSpec(
         engine="import",
         model=wish.model or dataset.said().model,

@@ -207,12 +207,14 @@ def _wanted(given: dict[str, Any]) -> Wanted:
         notes = (f"--engine {given['engine']}", f"--against {given['against']}")
         raise HsparityError("E103", "--engine and --against exclude each other", notes, "give one of the two")
     dataset = foreign.open_dataset(path, given["dataset"], given["format_"])
+    names = slotnames.parse(given["slots"])
+    dataset.claimed = slotnames.aux_count(names)
     model = given["model"] or dataset.said().model
     serving = _serving(given, model) if given["engine"] else None
     return Wanted(
         dataset=dataset,
         work=_work(given, path),
-        names=slotnames.parse(given["slots"]),
+        names=names,
         serving=serving,
         against=given["against"],
         boundaries=_boundaries(given, model),

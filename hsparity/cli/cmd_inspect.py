@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import HsparityError
 
+if TYPE_CHECKING:
+    from ..capture.readers.base import Dataset, Record
+
+TRIED, SLOTS = 3, 6  # samples that are opened, slots that are named
+
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
-def inspect(path: Path) -> None:
-    """Say what PATH is: a capture, a plain folder or a result.
+@click.option(
+    "--format", "format_", metavar="NAME", help="Read PATH as this format.  [default: by its content]"
+)
+def inspect(path: Path, format_: str | None) -> None:
+    """Say what PATH is: a capture, a result, or files in a format that is read.
 
-    Reads manifests and headers only: no torch, and no check of the data's hashes.
+    Reads manifests, headers and one sample; checks no hashes.
     """
     if not path.exists():
         raise HsparityError("E202", f"no such path: {path}")
-    for line in describe(path):
+    for line in describe(path, format_):
         click.echo(line)
 
 
-def describe(path: Path) -> list[str]:
-    """About ten lines on a folder or a file."""
+def describe(path: Path, format_: str | None = None) -> list[str]:
+    """About ten lines on a folder or a file. Raises what reading a file that cannot be opened safely raises."""
+    if format_:
+        return _foreign(path, format_)
     if path.is_file():
         return _file(path)
     if (path / "manifest.json").is_file():
@@ -37,6 +48,8 @@ def describe(path: Path) -> list[str]:
     inside = sorted(p.parent.name for p in path.glob("*/manifest.json"))
     if inside:
         return [f"{path}: a folder with {len(inside)} captures", *(f"  {name}" for name in inside[:8])]
+    if found := _foreign(path):
+        return found
     names = sorted(p.name for p in path.iterdir())
     return [f"{path}: unknown, a folder with {len(names)} entries", *(f"  {name}" for name in names[:8])]
 
@@ -118,9 +131,12 @@ def _plain(path: Path) -> list[str]:
 
 
 def _file(path: Path) -> list[str]:
+    said = _json(path)
+    known = said is not None and str(said.get("schema", "")).startswith("hsparity.")
+    if not known and (found := _foreign(path)):
+        return found
     if path.suffix == ".safetensors":
         return [f"{path}: safetensors", *_header(path)]
-    said = _json(path)
     if said is None:
         return [f"{path}: unknown, {_size(path.stat().st_size)}"]
     if str(said.get("schema", "")).startswith("hsparity.comparison/"):
@@ -139,6 +155,63 @@ def _file(path: Path) -> list[str]:
             f"  next      hsparity report {path} --html report.html",
         ]
     return [f"{path}: unknown JSON", *_keys(path)]
+
+
+def _foreign(path: Path, name: str | None = None) -> list[str]:
+    """What a reader says of files that no probe of ours wrote; nothing where no reader knows them."""
+    from ..capture import foreign
+    from ..capture.source import Source
+
+    try:
+        reader, why = (foreign.named(name), "--format") if name else foreign.find(path, str(path))
+    except HsparityError as error:
+        # What is there and cannot be read is worth more than "unknown".
+        if error.code == "E202":
+            return []
+        raise
+    dataset = reader.open(path, str(path))
+    if isinstance(dataset, Source):
+        return _plain(path)
+    said, records = dataset.said(), dataset.records()
+    sizes = {r.path: r.path.stat().st_size for r in records if r.path.is_file()}
+    made = " ".join(part for part in (said.producer, said.version) if part)
+    numbers = [r.index for r in records]
+    span = f", numbered {numbers[0]} to {numbers[-1]}" if len(records) > 1 else ""
+    return [
+        f"{path}: {reader.title}, format {reader.name}",
+        f"  seen by   {why}",
+        f"  producer  {made or 'not said'}, model {said.model or 'not said'}",
+        f"  samples   {len(records)}{span}, {_size(sum(sizes.values()))}",
+        *_first_sample(dataset, records),
+        *([f"  unknown   {'; '.join(said.unknown)}"] if said.unknown else []),
+        *(f"  note      {note}" for note in said.notes[:2]),
+        f"  next      hsparity audit {path} --engine sglang --model {said.model or 'M'}",
+    ]
+
+
+def _first_sample(dataset: Dataset, records: Sequence[Record]) -> list[str]:
+    """The first sample that can be read, and why those before it cannot."""
+    from ..capture import slotnames
+
+    lines: list[str] = []
+    for record in records[:TRIED]:
+        try:
+            sample = dataset.read(record)
+        except HsparityError as error:
+            lines.append(f"  damaged   {record.id}: {error.message} [{error.code}]")
+            continue
+        rows, width = sample.states[0].shape
+        ids = "no token ids" if sample.token_ids is None else f"{len(sample.token_ids)} token ids"
+        mask = "no loss mask" if sample.loss_mask is None else f"loss on {int(sample.loss_mask.sum())}"
+        slots = [slotnames.label(slot) for slot in dataset.slots(sample)]
+        shown = ", ".join(slots[:SLOTS]) + (f" and {len(slots) - SLOTS} more" if len(slots) > SLOTS else "")
+        kind = str(sample.states[0].dtype).removeprefix("torch.")
+        return [
+            *lines,
+            f"  first     {record.id}: {ids}, {rows} rows, {mask}",
+            f"  slots     {len(slots)} of {width}, {kind}: {shown}",
+        ]
+    return lines
 
 
 def _keys(path: Path) -> list[str]:

@@ -66,6 +66,20 @@ MAY_IMPORT: dict[str, set[str]] = {
         "numpy",
         "torch",
     },
+    "hsparity.audit": {
+        "hsparity",
+        "hsparity.capture",
+        "hsparity.compare",
+        "hsparity.conventions",
+        "hsparity.engines",
+        "hsparity.errors",
+        "hsparity.metrics",
+        "hsparity.model",
+        "hsparity.registry",
+        "hsprobe.schema",
+        "numpy",
+        "torch",
+    },
     # Not torch, not safetensors: a result renders on any laptop.
     "hsparity.report": {
         "hsparity.conventions",

@@ -26,6 +26,7 @@ class EagleGeData(Dataset):
     """See the module's docstring."""
 
     format = NAME
+    last_normed = True  # training applies the lm_head alone
 
     def said(self) -> Said:
         return Said(

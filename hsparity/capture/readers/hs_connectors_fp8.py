@@ -25,6 +25,7 @@ class HsConnectorsFp8(extracted.WithRows):
     """See the module's docstring. The states come back as hs-connectors' own reader gives them, in bfloat16."""
 
     format = NAME
+    last_normed = False  # training applies the verifier's norm itself
 
     def said(self) -> Said:
         return Said(

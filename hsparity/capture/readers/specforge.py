@@ -28,6 +28,7 @@ class SpecForge(Dataset):
     """See the module's docstring. `claimed`: how many auxiliary states the user names, for files that do not show it."""
 
     format = NAME
+    last_normed = True  # training applies the lm_head alone
     claimed: int | None = None
 
     def said(self) -> Said:

@@ -20,6 +20,7 @@ class SpeculatorsV2(extracted.WithRows):
     """See the module's docstring."""
 
     format = NAME
+    last_normed = False  # training applies the verifier's norm itself
 
     def said(self) -> Said:
         return Said(

@@ -68,10 +68,8 @@ class TransformersTuple(Dataset):
         for name in look.matching(f"{PICKLED}|{TENSORS}"):
             path, stem = look.file(name), name.rpartition(".")[0]
             size = self._batch(path)
-            found.extend(
-                Record(stem if size == 1 else f"{stem}[{part}]", len(found) + part, path, part)
-                for part in range(size)
-            )
+            for part in range(size):
+                found.append(Record(stem if size == 1 else f"{stem}[{part}]", len(found), path, part))
         return tuple(found)
 
     def _batch(self, path: Path) -> int:
