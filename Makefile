@@ -4,7 +4,7 @@
 #   make demo       capture a tiny DeepSeek-V3 with Transformers, vLLM and SGLang, compare, write reports/demo/
 #   make check      format, lint, types, and the tests that need no engine
 #   make test       everything, on the real engines, which it installs where they are missing
-#   make engines    install vLLM and SGLang into managed environments
+#   make engines    install vLLM, SGLang and speculators into managed environments
 #   make bench      the measurements of docs/benchmarks.md (half an hour)
 #   make matrix     the wider sweep over engines, models and settings (an hour), and the next line
 #   make confusion  every known fault on recorded streams, and which cause is named first (ten minutes)
@@ -22,8 +22,8 @@ SHELL := bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
-ENGINES := vllm sglang
-# Engine tests share their captures, so they stay together in one worker; the other tests run beside them.
+ENGINES := vllm sglang speculators
+# Engine tests run in two groups, one in each worker (tests/conftest.py); the other tests follow.
 TWO_AT_ONCE := -n 2 --dist loadgroup
 
 # The models are local; a hub that cannot be reached must not cost a timeout.

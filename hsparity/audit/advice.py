@@ -156,7 +156,7 @@ def next_commands(wanted: Wanted, group: Group, server: Server, mended: Repair |
     """What to type now: repair where that is possible, the server's ids tried, the whole comparison read."""
     again = ["hsparity", "audit", wanted.dataset.spelled]
     if wanted.serving is not None:
-        again += ["--engine", wanted.serving.engine, "--model", wanted.serving.model]
+        again += ["--engine", wanted.serving.engine, "--model", wanted.serving.typed or wanted.serving.model]
     else:
         again += ["--against", wanted.against]
     lines = []

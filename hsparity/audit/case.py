@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from hsparity.align.tokens import align_rows
@@ -15,6 +16,7 @@ from hsparity.audit.result import Integrity, Server
 from hsparity.audit.sample import stratified
 from hsparity.audit.scan import Facts
 from hsparity.audit.serving import Serving
+from hsparity.audit.view import View
 from hsparity.capture import importing, slotnames
 from hsparity.capture.importing import Wish
 from hsparity.capture.read import open_source
@@ -29,6 +31,7 @@ from hsparity.yardstick import find_floors
 from hsprobe.schema import token_ids_sha256
 
 Progress = Callable[[float, float, str], None]
+LEAST = 4  # tokens that a sample and a prompt must share from the start
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +85,10 @@ def prepare(
     unread = {f.id for f in facts if f.code}
     readable = [r for r in records if r.id not in unread]
     against = open_source(wanted.against) if wanted.against else None
+    matched: list[tuple[Record, str, int]] = []
     if against is not None:
-        picked = _matching(dataset, readable, against, wanted)
+        matched = _matching(dataset, readable, against, wanted)
+        picked = [record for record, _, _ in matched]
     else:
         picked = stratified(readable, wanted.sample, wanted.seed)
     wish = Wish(wanted.names, max_tokens=wanted.max_tokens, unnamed=True)
@@ -106,7 +111,8 @@ def prepare(
             else [open_source(p) for p in serving.floor(run, prompts, wanted.work)]
         )
     else:
-        server, floors = against, _floors(wanted)
+        server, floors = View(against, cut={name: length for _, name, length in matched}), _floors(wanted)
+        cand = View(cand, cut={record.id: length for record, _, length in matched})
     _check_boundaries(server)
     known = server.norm()
     norm = (
@@ -115,11 +121,12 @@ def prepare(
     m = server.manifest
     feeds = wanted.boundaries or fed(server, align_rows(server, cand, (), Query()).prompts, norm)
     ids_given = m.settings.get("native_ids") or ()
+    model = wanted.serving.typed if wanted.serving and wanted.serving.typed else m.model
     said = Server(
         server.path,
         m.engine,
         m.engine_version,
-        m.model,
+        model,
         m.architecture,
         m.num_layers,
         tuple(ids_given),
@@ -152,23 +159,33 @@ def _slots(dataset: Dataset, picked: Sequence[Record], names: Sequence[Name]) ->
     raise importing.nothing_readable(dataset, ())
 
 
-def _matching(dataset: Dataset, records: Sequence[Record], against: Source, wanted: Wanted) -> list[Record]:
-    """Records whose token ids the capture holds. Raises E203."""
-    left = {p.token_ids_sha256 for p in against.prompts}
-    found = []
+def _matching(
+    dataset: Dataset, records: Sequence[Record], against: Source, wanted: Wanted
+) -> list[tuple[Record, str, int]]:
+    """(record, the capture's prompt, shared length) of every record whose tokens begin a prompt of the capture, or go on
+    from one. Raises E203."""
+    left: dict[tuple[int, ...], list[str]] = {}
+    for prompt in against.prompts:
+        left.setdefault(tuple(against.token_ids(prompt.id)[:LEAST].tolist()), []).append(prompt.id)
+    found: list[tuple[Record, str, int]] = []
     for record in records:
-        if not left:
+        if not left or len(found) == wanted.sample:
             break
         try:
-            sample = dataset.read(record)
+            ids = dataset.read(record).token_ids
         except HsparityError:
             continue
-        if sample.token_ids is None:
+        if ids is None:
             continue
-        digest = token_ids_sha256(sample.token_ids[: wanted.max_tokens].tolist())
-        if digest in left:
-            left.discard(digest)
-            found.append(record)
+        ids = ids[: wanted.max_tokens]
+        start = tuple(ids[:LEAST].tolist())
+        for name in left.get(start, ()):
+            other = against.token_ids(name)
+            length = min(len(ids), len(other))
+            if np.array_equal(ids[:length], other[:length]):
+                found.append((record, name, length))
+                left[start] = [n for n in left[start] if n != name]
+                break
     if not found:
         notes = (
             f"dataset  {dataset.spelled}: {len(records)} samples",

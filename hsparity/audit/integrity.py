@@ -112,7 +112,7 @@ def _change(good: Sequence[Facts], make: tuple[int, int, str]) -> tuple[str, str
     if step is None:
         return "", ""
     ratio = 10.0 ** (step.after - step.before)
-    words = f"from {alike[step.at].id} on the rows of slot {step.slot} are {ratio:.2g}× as large"
+    words = f"from {alike[step.at].id} on the rows of slot {step.slot} are {ratio:.3g}× as large"
     return alike[step.at].id, f"{words} ({step.apart:.0f} robust standard deviations of a sample)"
 
 

@@ -152,9 +152,10 @@ def write(
 
     Raises E205 when it cannot be written.
     """
-    sink = writer_for(dataset).begin(out, layout)
     written = left = 0
     try:
+        out.mkdir(parents=True, exist_ok=True)
+        sink = writer_for(dataset).begin(out, layout)
         for number, record in enumerate(records):
             way = way_of(record)
             sample = None if way is None else _sample(dataset, record)

@@ -26,6 +26,7 @@ class Serving:
 
     engine: str
     model: str
+    typed: str = ""  # the model as the user names it
     ids: tuple[int, ...] | None = None
     dtype: str = "bfloat16"
     revision: str = ""

@@ -208,12 +208,12 @@ class Maker:
         from ..yardstick import find_floors
         from .read import open_source
 
-        for path in folders:
-            if not any((path / name).is_file() for name in ("manifest.json", "plain.json", "journal.jsonl")):
-                raise _files_beside_engine(path, engines[0].engine, self.config.model)
         for path in floors:
             find_floors(path)
         wanted = [self._wanted(side) for side in engines]
+        for path in folders:
+            if not any((path / name).is_file() for name in ("manifest.json", "plain.json", "journal.jsonl")):
+                raise _files_beside_engine(path, engines[0].engine, self.config.model)
         counts = [open_source(path).manifest.num_layers for path in folders]
         layers, boundaries, tokens = asked
         query = Query(layers, boundaries, tokens=tokens)

@@ -240,6 +240,7 @@ def _serving(given: dict[str, Any], model: str) -> Any:
     return Serving(
         engine=given["engine"],
         model=specs.resolve_model(model, given["revision"]),
+        typed=model,
         ids=_ids(given["ids"]),
         dtype=given["dtype"],
         revision=given["revision"],

@@ -166,7 +166,7 @@ def _foreign(path: Path, name: str | None = None) -> list[str]:
         reader, why = (foreign.named(name), "--format") if name else foreign.find(path, str(path))
     except HsparityError as error:
         # What is there and cannot be read is worth more than "unknown".
-        if error.code == "E202":
+        if error.code == "E202" or path.suffix == ".safetensors":
             return []
         raise
     dataset = reader.open(path, str(path))

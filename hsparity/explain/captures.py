@@ -15,10 +15,10 @@ TEXTS = (
     entry(
         "E202",
         "not-a-capture",
-        "The path does not exist, or holds neither manifest.json nor plain.json.",
+        "The path does not exist, or holds nothing in a format that is read.",
         "Often the folder above the capture, or a path from another machine.",
-        "Name the folder that holds manifest.json. Data that no probe of hsparity wrote goes in the plain "
-        "form: see docs/formats.md.",
+        "Name the folder that holds manifest.json, or the files. docs/formats.md lists what is read; anything else goes in the "
+        "plain form.",
     ),
     entry(
         "E203",
@@ -134,5 +134,55 @@ TEXTS = (
         "tells it.",
         "Compare logits, or log-probabilities. A slot of such a model would get a name that means nothing, so none is "
         "given. If the model does have one stream, correct the architecture or the config entry that the message names.",
+    ),
+    entry(
+        "E216",
+        "bad-sample",
+        "A sample does not hold what its format promises: a key is missing, a shape or a dtype is another, lengths differ.",
+        "A dataset written by two versions, a file of another program under the same name, bf16 saved as uint16, or a .gz that "
+        "unpacks to more than any file of states does. In a dataset such a sample is left out and counted; as the only file "
+        "it ends the command.",
+        "The message says what was expected and what was found. `hsparity inspect PATH` shows what the file holds; --format "
+        "reads it as another format; docs/formats.md has the layouts.",
+    ),
+    entry(
+        "E217",
+        "would-run-code",
+        "A pickle file holds more than tensors, numbers and text, and opening it would run code. It was not opened.",
+        "torch.save keeps any Python object: a numpy array, a class of the trainer's, a model output. Loading one runs what the "
+        "file says.",
+        "Where you trust the file, keep what is data, in the environment that wrote it:\n\n"
+        "    PYTHONPATH=probes python -m hsprobe convert data/ data-safe/\n\n"
+        "This runs the code in the files; hsparity itself never does.",
+    ),
+    entry(
+        "E218",
+        "still-being-written",
+        "Another process holds the lock beside the file: the engine is still writing it.",
+        "vLLM's connector locks NAME.safetensors.lock while it writes. The lock file stays behind when it is done; only a held "
+        "lock counts.",
+        "Wait for the request to finish, then type the same command again.",
+    ),
+    entry(
+        "E219",
+        "two-formats",
+        "The folder holds files of more than one format.",
+        "Two runs written into one folder, or a folder above the datasets.",
+        "Name the folder of one of them, or say which is meant with --format NAME.",
+    ),
+    entry(
+        "E220",
+        "no-token-ids",
+        "The files hold states but no token ids, and states are compared token by token.",
+        "SGLang's responses and bare hidden_states tuples carry no ids.",
+        "Give them, one list of ids for each sample, in order: hsparity import SRC --token-ids ids.jsonl -o DIR",
+    ),
+    entry(
+        "E221",
+        "nothing-readable",
+        "Not one sample of the dataset can be read.",
+        "The message gives the first reasons. Often all of one kind: files of an unfinished copy, or of another format under the "
+        "same names.",
+        "`hsparity inspect PATH` says what the first files hold; --format NAME reads them as another format.",
     ),
 )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
+import fcntl
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,15 +26,31 @@ Inside = Callable[..., Path]
 ROOT = Path(__file__).parents[2]
 
 
+def shared(factory: pytest.TempPathFactory, name: str) -> Path:
+    """A folder that all workers of this run share."""
+    base = factory.getbasetemp()
+    # Each worker's own folder lies in one of the run.
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    root.mkdir(exist_ok=True)
+    return root
+
+
+@contextmanager
+def alone(lock: Path) -> Iterator[None]:
+    """One worker at a time."""
+    with lock.open("w") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        yield
+
+
 @pytest.fixture(scope="session")
 def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
     """capture(engine, model=…, prompts=…, sites=…, env={…}, repeat=0, **spec fields) -> folder.
 
-    Equal settings return the same folder, so an engine starts once for them; another `repeat` starts again.
+    Equal settings return the same folder, so an engine starts once for them, whichever worker asks; another `repeat`
+    starts again.
     """
-    made: dict[str, Path] = {}
-    root = tmp_path_factory.mktemp("captures")
-    number = itertools.count()
+    root = shared(tmp_path_factory, "captures")
 
     def make(
         engine: str,
@@ -46,15 +63,15 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
         **fields: Any,
     ) -> Path:
         spec = CaptureSpec(engine, str(model), prompts, sites, **fields)
-        key = canonical_sha256([asdict(spec), env or {}, repeat])
-        if key not in made:
-            out = root / f"{next(number):02d}-{engine}-{model.name}"
+        key = canonical_sha256([asdict(spec), env or {}, repeat])[:12]
+        out = root / f"{engine}-{model.name}-{key}"
+        with alone(root / f"{key}.lock"):
+            if launch.is_complete(out, spec):
+                return out
             with pytest.MonkeyPatch.context() as patch:
                 for name, value in (env or {}).items():
                     patch.setenv(name, value)
-                launch.run_capture(spec, out, engines.resolve(engine))
-            made[key] = out
-        return made[key]
+                return launch.run_capture(spec, out, engines.resolve(engine))
 
     return make
 
@@ -163,6 +180,23 @@ def english_prompts(model: Path) -> tuple[PromptSpec, ...]:
     return tuple(
         PromptSpec(f"e{i}", tuple(tokenizer(text)["input_ids"]), text=text) for i, text in enumerate(texts)
     )
+
+
+@pytest.fixture(scope="session")
+def speculators_dataset(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path) -> Path:
+    """A v2 dataset that speculators 0.9 made of test_vllm's prompts with ids 2,4,6,8 against a real vLLM server; vLLM's own
+    files lie in raw/ beside it."""
+    from .speculators.dataset import make_dataset
+    from .test_vllm import PROMPTS
+
+    root = shared(tmp_path_factory, "speculators")
+    with alone(root / "lock"):
+        if not (root / "done").exists():
+            make_dataset(
+                root / "v2", tiny_llama, [p.token_ids for p in PROMPTS], (2, 4, 6, 8), raw=root / "raw"
+            )
+            (root / "done").touch()
+    return root / "v2"
 
 
 @pytest.fixture(scope="session")

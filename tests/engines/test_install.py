@@ -11,7 +11,7 @@ from hsparity.engines import ask, environments, facts, install, locks, machine, 
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize("selector", ["vllm", "sglang", "vllm==0.31.0"])
+@pytest.mark.parametrize("selector", ["vllm", "sglang", "vllm==0.31.0", "speculators"])
 def test_installed(selector: str) -> None:
     """An environment holds exactly the pins of its lock, and a second install costs nothing."""
     lock = locks.choose(selector, machine.device())

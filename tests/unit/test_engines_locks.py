@@ -28,7 +28,7 @@ def test_shipped_locks(lock: locks.Lock) -> None:
 
 def test_shipped_locks_are_tried() -> None:
     """No lock installs a version outside the tried range: its users would be warned at every capture."""
-    assert [facts.untried(lock.engine, lock.version) for lock in locks.all_locks()] == [""] * 4
+    assert [facts.untried(lock.engine, lock.version) for lock in locks.all_locks()] == [""] * 5
 
 
 def test_parse() -> None:
@@ -101,3 +101,17 @@ def test_untried() -> None:
     assert facts.untried("vllm", "0.33.1") == "vLLM 0.33.1 was never tried; tried: 0.31.0 to 0.32.0"
     assert "tried: 0.5.23" in facts.untried("sglang", "0.5.9")
     assert "unknown" in facts.untried("sglang", "")
+
+
+def test_a_writer_is_no_side() -> None:
+    """speculators has a lock and an interpreter, is not offered as a side, and is refused as one."""
+    assert locks.choose("speculators", "cpu").name == locks.choose("speculators", "cuda").name == "speculators"
+    assert facts.split_selector("speculators==0.9.0") == ("speculators", "0.9.0")
+    assert facts.capturing() == ("hf", "vllm", "sglang")
+    assert facts.split_side("vllm==0.31.0") == ("vllm", "0.31.0")
+    with pytest.raises(HsparityError, match="serves no model") as caught:
+        facts.split_side("speculators==0.9.0")
+    assert caught.value.code == "E306"
+    with pytest.raises(HsparityError, match="unknown engine") as unknown:
+        facts.split_side("speculator")
+    assert "speculators" not in unknown.value.render()

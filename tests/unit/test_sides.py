@@ -114,6 +114,13 @@ def test_engine_without_model() -> None:
     assert "--model" in error.help
 
 
+def test_a_writer_of_files_is_no_side() -> None:
+    """speculators is refused before anything starts, whichever side it is typed as."""
+    for pair in (("speculators", "one"), ("one", "speculators@0.9.0")):
+        error = code_of(*pair)
+        assert (error.code, "name the folder that it wrote" in error.help) == ("E306", True)
+
+
 def test_folder_called_like_an_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """./hf is the folder, hf the engine, and a capture of that name is pointed out."""
     (tmp_path / "hf").mkdir()

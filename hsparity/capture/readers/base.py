@@ -80,7 +80,9 @@ class Dataset(ABC):
     format: ClassVar[str]  # its reader's name
     last_normed: ClassVar[bool | None] = None  # what the format's trainer takes the last state to be
 
-    claimed: int | None = None  # how many auxiliary slots the user says there are, for files that do not say H
+    claimed: int | None = (
+        None  # how many auxiliary slots the user says there are, for files that do not say H
+    )
 
     def __init__(self, path: Path, spelled: str) -> None:
         self.path, self.spelled = path, spelled

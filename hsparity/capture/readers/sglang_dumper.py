@@ -44,6 +44,7 @@ class _Step:
 
     core: dict[str, Path] = field(default_factory=dict)
     files: list[_File] = field(default_factory=list)
+    padding: int = 0  # rows after those of the last request
 
 
 @dataclass(slots=True)
@@ -107,6 +108,8 @@ class SglangDumper(Dataset):
             if pieces and set(values) != set(pieces[0]):
                 warnings.append(f"rows from position {run.start} on are left out: other values were dumped")
                 break
+            if step.padding:
+                warnings.append(f"{step.padding} rows after the last request are left out as padding")
             if dropped:
                 warnings.append(f"{dropped} values of another dtype are left out")
             # Copies: a slice of a mapped file would hold the whole batch.
@@ -231,7 +234,7 @@ def _divide(record: Record, step: _Step) -> tuple[tuple[Run, ...], Sequence[str]
     ids = parts.integers(record, _value(step.core["input_ids"]), "input_ids")
     positions = parts.integers(record, _value(step.core["positions"]), "positions", len(ids))
     lengths = parts.integers(record, _value(step.core["seq_lens"]), "seq_lens")
-    runs, _ = requests(record, positions, lengths)
+    runs, step.padding = requests(record, positions, lengths)
     rids = _value(step.core["rids"]) if "rids" in step.core else ()
     if rids and len(rids) != len(runs):
         raise wrong(record, "rids", f"{len(runs)} of them", f"{len(rids)}")

@@ -69,10 +69,13 @@ class SglangTensorDump(Dataset):
         run = runs[record.part]
         values, dropped = stream_like(record, _values(content, top), length)
         ids = parts.integers(record, content[f"{top}{BATCH}input_ids"], "input_ids")
+        warnings = [f"{dropped} values of another dtype are left out"] if dropped else []
+        if padding := length - runs[-1].stop:
+            warnings.append(f"{padding} rows after the last request are left out as padding")
         return parts.Placed(
             ids[run.first : run.stop],
             tuple(v[run.first : run.stop] for v in values.values()),
-            warnings=(f"{dropped} values of another dtype are left out",) if dropped else (),
+            warnings=tuple(warnings),
             places=tuple(Slot(label) for label in values),
         )
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 NAME = "transformers"
 STATES = "hidden_states"
 PICKLED = r"(.*/)?[^/]+\.(pt|pth|bin|pkl)"
-LISTED = r"(.*/)?(?!data_\d+\.pt$)[^/]+\.(pt|pth|bin|pkl)"  # under that name a list is speculators'
 TENSORS = r"(.*/)?[^/]+\.safetensors"
 NUMBERED = re.compile(STATES + r"[._](\d+)")
 
@@ -45,14 +44,14 @@ class TransformersTuple(Dataset):
         return Said(
             producer="hf",
             unknown=(
-                "whether entry 0 is the embedding (output_hidden_states=True) or layer 0 (a list of ids)",
+                "whether entry 0 is the embedding or the output of layer 0",
                 "whether the last entry is normed",
                 "model",
                 "version",
             ),
             notes=(
-                "Transformers' hidden_states[i] of output_hidden_states=True is boundary i; with a list of ids, from 5.17 "
-                "on, it is boundary i + 1",
+                "Transformers' hidden_states[i] is boundary i, the embedding being 0; asked for by a list of ids in 5.17 "
+                "to 5.22 it is boundary i + 1, without the embedding",
                 "the last entry is the state after the final norm, by Transformers' convention; "
                 "tie_last_hidden_states=False (5.18 on) leaves it before the norm",
             ),
@@ -168,10 +167,8 @@ def _of(record: Record, beside: Mapping[str, Any], key: str, batch: int, length:
 
 
 def _recognise(look: Look) -> str | None:
-    return (
-        listing.first(look, TENSORS, look.tensors, _says_tensors)
-        or listing.first(look, PICKLED, look.pickled, _says_tuple)
-        or listing.first(look, LISTED, look.pickled, _says_list)
+    return listing.first(look, TENSORS, look.tensors, _says_tensors) or listing.first(
+        look, PICKLED, look.pickled, _says_pickled
     )
 
 
@@ -180,23 +177,13 @@ def _says_tensors(headers: Mapping[str, Tensor]) -> str | None:
     return f"safetensors with {STATES}.0 and so on, {count} of them" if count else None
 
 
-def _says_tuple(content: Any) -> str | None:
+def _says_pickled(content: Any) -> str | None:
     entries, beside = split(content)
-    if isinstance(beside.get(STATES), list):
-        return None
-    # A bare tuple of matrices could be anything; Transformers' entries have a batch axis.
-    ranks = (2, 3) if beside else (3,)
+    # A bare tuple of matrices could be anything, and a list of them beside ids is speculators'.
+    ranks = (2, 3) if beside and not isinstance(beside.get(STATES), list) else (3,)
     if len(entries) < 2 or not all(e.dim() in ranks for e in entries.values()):
         return None
     return f"a tuple of {len(entries)} states [B, T, H]"
-
-
-def _says_list(content: Any) -> str | None:
-    entries, beside = split(content)
-    listed = isinstance(beside.get(STATES), list) and len(entries) > 1
-    if not listed or not all(e.dim() == 3 for e in entries.values()):
-        return None
-    return f"a list of {len(entries)} states [B, T, H]"
 
 
 READER = Reader(NAME, "Transformers hidden_states", _recognise, TransformersTuple)

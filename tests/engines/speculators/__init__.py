@@ -1,0 +1,1 @@
+"""The real programs that write hidden-state files, driven on a CPU."""
