@@ -85,12 +85,13 @@ def pair_prompts(ref: Source, cand: Source) -> tuple[list[tuple[Prompt, Prompt]]
         other = left.get(prompt.id)
         if other and other.token_ids_sha256 == prompt.token_ids_sha256:
             found[prompt.id] = left.pop(prompt.id)
+    alike: dict[str, list[str]] = {}
+    for other in left.values():
+        alike.setdefault(other.token_ids_sha256, []).append(other.id)
     for prompt in ref.prompts:
-        if prompt.id in found:
-            continue
-        same = next((p for p in left.values() if p.token_ids_sha256 == prompt.token_ids_sha256), None)
-        if same:
-            found[prompt.id] = left.pop(same.id)
+        same = alike.get(prompt.token_ids_sha256, [])
+        if prompt.id not in found and same:
+            found[prompt.id] = left.pop(same.pop(0))
     for prompt in ref.prompts:
         if prompt.id not in found and prompt.id in left:
             found[prompt.id] = left.pop(prompt.id)

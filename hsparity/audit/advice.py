@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hsparity.audit.integrity import SERIOUS
 from hsparity.audit.result import Group, Integrity, Reading, Repair, Server
 from hsparity.capture.readers.base import LAST
 from hsparity.conventions import answers, draft_config
@@ -29,25 +30,23 @@ def headline(group: Group, server: Server, others: Sequence[Group], why_not: str
     comparison = group.comparison
     assert comparison is not None
     shift = shift_of(group.readings, server)
-    if any(other.since for other in others):
-        since = next(other.since for other in others if other.since)
+    if since := next((g.since for g in (group, *others) if g.since), ""):
         return f"From {since} on the dataset is of another make: its slots hold other states than before."
     if shift:
         held = listed([r.boundary for r in group.readings if r.role != LAST])
         way = "earlier" if shift < 0 else "later"
         many = "one layer" if abs(shift) == 1 else f"{abs(shift)} layers"
+        feeds = "the draft is to get" if server.named else f"{server.engine} feeds"
         return (
-            f"{many[:1].upper()}{many[1:]} {way}: {server.engine} feeds boundaries {listed(server.feeds)}, "
+            f"{many[:1].upper()}{many[1:]} {way}: {feeds} boundaries {listed(server.feeds)}, "
             f"the dataset holds {held}: your cause."
         )
     if comparison.verdict is Verdict.PARITY and not others:
         if why_not:
             held = listed([r.boundary for r in group.readings])
             return f"The states are {server.engine}'s boundaries {held}, but {why_not}."
-        return (
-            f"These are the states {server.engine} feeds the draft: boundaries {listed(server.feeds)}, "
-            f"within {_yard(comparison.floor.kind)}."
-        )
+        whose = "named" if server.named else f"{server.engine} feeds the draft"
+        return f"These are the states {whose}: boundaries {listed(server.feeds)}, within {_yard(comparison.floor.kind)}."
     lead = next((f for f in comparison.findings if f.severity == "cause" and not f.ruled_out), None)
     if why_not and lead is None:
         return f"{why_not[:1].upper()}{why_not[1:]}."
@@ -139,7 +138,7 @@ def _trainer(server: Server, trainer: str) -> str:
 def integrity_headline(integrity: Integrity, serious: bool) -> tuple[Verdict, str]:
     """The answer where no engine was asked."""
     if serious:
-        worst = integrity.troubles[0]
+        worst = next(t for t in integrity.troubles if t.kind in SERIOUS)
         return Verdict.DIVERGED, f"{worst.count} of {integrity.samples:,} samples: {worst.text}."
     if integrity.change:
         return (
@@ -154,27 +153,29 @@ def integrity_headline(integrity: Integrity, serious: bool) -> tuple[Verdict, st
 
 def next_commands(wanted: Wanted, group: Group, server: Server, mended: Repair | None) -> list[str]:
     """What to type now: repair where that is possible, the server's ids tried, the whole comparison read."""
-    again = ["hsparity", "audit", wanted.dataset.spelled]
-    if wanted.serving is not None:
-        again += ["--engine", wanted.serving.engine, "--model", wanted.serving.typed or wanted.serving.model]
-    else:
-        again += ["--against", wanted.against]
+
+    def again(*more: str) -> str:
+        """What was typed, with an option set anew."""
+        words = list(wanted.typed) or ["hsparity", "audit", wanted.dataset.spelled]
+        if more[0] in words:
+            at = words.index(more[0])
+            del words[at : at + 2]
+        end = words.index("--") if "--" in words else len(words)  # the engine's own arguments stay last
+        return shlex.join([*words[:end], *more, *words[end:]])
+
     lines = []
-    if not server.feeds:
-        read = [str(r.boundary) for r in group.readings if r.role != LAST and r.boundary is not None]
-        lines.append(shlex.join([*again, "--boundaries", ",".join(read) or "LIST"]))
-    if mended is not None and mended.possible and not mended.out:
-        lines.append(shlex.join([*again, "--repair", "repaired/"]))
     held = [r.boundary for r in group.readings if r.role != LAST]
-    if (
-        any(r.right is False for r in group.readings if r.role != LAST)
-        and wanted.serving is not None
-        and None not in held
-    ):
-        ids = ids_for([b for b in held if b is not None], server)
+    known = [b for b in held if b is not None]
+    if not server.feeds:
+        lines.append(again("--boundaries", ",".join(map(str, known)) or "LIST"))
+    if mended is not None and mended.possible and not mended.out:
+        lines.append(again("--repair", "repaired/"))
+    wrong = any(r.right is False for r in group.readings if r.role != LAST)
+    if wrong and wanted.serving is not None and not server.named and len(known) == len(held):
+        ids = ids_for(known, server)
         if ids is not None:
-            lines.append(shlex.join([*again, "--ids", ",".join(map(str, ids))]))
-    return lines or [shlex.join([*again, "--html", "audit.html"])]
+            lines.append(again("--ids", ",".join(map(str, ids))))
+    return lines or [again("--html", "audit.html")]
 
 
 def listed(numbers: Sequence[int | None]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import hsparity
@@ -148,7 +149,8 @@ def _audit(case: Case, groups: tuple[Group, ...], mended: Repair | None) -> Audi
     verdicts = {g.comparison.verdict for g in groups if g.comparison is not None}
     serious = any(t.kind in SERIOUS for t in case.integrity.troubles)
     verdict = Verdict.PARITY
-    if Verdict.DIVERGED in verdicts or others or any(r.right is False for r in main.readings):
+    wrong = case.claimed.refuted or any(r.right is False for r in main.readings)
+    if Verdict.DIVERGED in verdicts or others or wrong:
         verdict = Verdict.DIVERGED
     elif Verdict.INCONCLUSIVE in verdicts or case.claimed.why_not:
         verdict = Verdict.INCONCLUSIVE
@@ -179,7 +181,11 @@ def _repaired(case: Case, groups: Sequence[Group], step: Callable[[str], Progres
     unfit = repair.unfit(case.integrity, case.facts)
     stuck = next((w for w in ways if w.why_not), None)
     if stuck is not None:
-        wrong = any(r.right is False for g in groups for r in g.readings) or len(groups) > 1
+        wrong = (
+            len(groups) > 1
+            or case.claimed.refuted
+            or any(g.comparison and g.comparison.verdict is Verdict.DIVERGED for g in groups)
+        )
         return Repair(False, f"{stuck.why_not}: the states must be extracted again") if wrong else None
     ordered = sorted(groups, key=lambda g: min(_place(case, s) for s in g.samples))
     if len(groups) > 1 and not all(g.since for g in ordered[1:]):
@@ -187,6 +193,11 @@ def _repaired(case: Case, groups: Sequence[Group], step: Callable[[str], Progres
             False,
             "samples of several makes are mixed, and only the sampled ones are known: extract them again",
         )
+    for before, after in pairwise(ordered):
+        last, first = _place(case, before.samples[-1]), _place(case, after.samples[0])
+        if first - last > 1:
+            between = f"the {first - last - 1} samples between {before.samples[-1]} and {after.samples[0]} were not sampled"
+            return Repair(False, f"{between}, and are of one make or the other: --sample {len(case.records)}")
     if not any(w.changes for w in ways) and not unfit:
         return None
     steps = [text for w in ways for text in w.steps]
@@ -242,6 +253,9 @@ def _verified(case: Case, out: Path) -> Comparison:
     numbers = {r.index for r in case.records if r.id in {p.id for p in case.cand.prompts}}
     picked = [r for r in dataset.records() if r.index in numbers]
     made = importing.temporary(dataset, Wish(max_tokens=case.wanted.max_tokens, unnamed=True), picked)
-    order = sorted(case.claimed.sites, key=lambda i: (case.slots[i].role == LAST, i))
-    sites = {case.claimed.sites[i]: Site("slot", k).key for k, i in enumerate(order)}
+    sites = {_key_of(n, case.layers): Site("slot", k).key for k, n in enumerate(case.claimed.places)}
     return _against_server(case, View(open_source(made.folder, verify=False), sites))
+
+
+def _key_of(number: int, num_layers: int) -> str:
+    return "final_norm" if number > num_layers else Site("boundary", number).key

@@ -12,6 +12,7 @@ import torch
 from hsparity.align.tokens import align_rows
 from hsparity.audit import serving
 from hsparity.audit.claims import Claims, claims, fed
+from hsparity.audit.repair import unfit
 from hsparity.audit.result import Integrity, Server
 from hsparity.audit.sample import stratified
 from hsparity.audit.scan import Facts
@@ -50,6 +51,7 @@ class Wanted:
     max_tokens: int = 512
     scan: bool = True
     repair: Path | None = None
+    typed: tuple[str, ...] = ()  # the command line, for the commands that are advised
 
 
 @dataclass(slots=True, eq=False)
@@ -82,8 +84,9 @@ def prepare(
 ) -> Case:
     """Sample, import, run the engine and the floor, and find what the server feeds."""
     dataset = wanted.dataset
-    unread = {f.id for f in facts if f.code}
-    readable = [r for r in records if r.id not in unread]
+    # A damaged sample is told of already: it must not stand for the others.
+    damaged = unfit(integrity, facts)
+    readable = [r for r in records if r.id not in damaged]
     against = open_source(wanted.against) if wanted.against else None
     matched: list[tuple[Record, str, int]] = []
     if against is not None:
@@ -131,6 +134,7 @@ def prepare(
         m.num_layers,
         tuple(ids_given),
         tuple(feeds),
+        bool(wanted.boundaries),
     )
     claimed = claims(slots, feeds, m.num_layers, dataset.last_normed)
     return Case(wanted, records, facts, integrity, slots, cand, server, floors, norm, said, claimed)

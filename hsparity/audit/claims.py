@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hsparity.align.tokens import PromptRows
-from hsparity.audit.readings import SampleReading, grouped, places_of, read
+from hsparity.audit.readings import FAR, PLAIN, SampleReading, places_of, plain, read
 from hsparity.audit.result import Reading
 from hsparity.capture.readers.base import LAST, Slot
 from hsparity.capture.source import Source
@@ -16,18 +17,30 @@ from hsparity.metrics.kernel import Norm
 from hsparity.pairing import slots_of
 from hsprobe.schema import Site
 
+OWN = (
+    2.0**-6
+)  # a slot is what the hook beside it saw: the sum of hidden and residual, rounded once more at most
+STRAY = 0.01  # of the rows may be otherwise
+
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Slot number -> the site it ought to be, by what the server feeds; empty where nothing says it."""
+    """What the slots of a dataset ought to be, by what the server feeds."""
 
-    sites: Mapping[int, str]
+    sites: Mapping[int, str]  # slot number -> site, each site once; empty where nothing says it
     why_not: str = ""  # why there are none
+    numbers: Mapping[int, int] = field(
+        default_factory=dict
+    )  # slot number -> boundary; L + 1: the normed last one
+    places: tuple[
+        int, ...
+    ] = ()  # what a dataset for this server holds, slot by slot; empty where it is not known
+    refuted: bool = False  # the number of slots alone shows that these are not what the server feeds
 
 
 def fed(server: Source, prompts: Sequence[PromptRows], norm: Norm | None) -> tuple[int, ...]:
     """The boundaries that a capture's own slots are, in slot order, read on its own hooks; empty where it has no slots,
-    or one of them is no plain boundary."""
+    or one of them is not what the hook beside it saw."""
     slots = slots_of(server)
     if not slots:
         return ()
@@ -35,32 +48,61 @@ def fed(server: Source, prompts: Sequence[PromptRows], norm: Norm | None) -> tup
         PromptRows((p.prompts[0], p.prompts[0]), p.start, p.positions, p.token_ids, (p.rows[0], p.rows[0]))
         for p in prompts
     ]
-    groups = grouped(read(server, server, own, slots, norm))
-    places = [number for number, _ in places_of(server, norm)]
-    signature = next(iter(groups), ())
-    return () if -1 in signature else tuple(places[i] for i in signature)
+    errors = np.max(np.stack([r.errors for r in read(server, server, own, slots, norm)]), axis=0)
+    places = places_of(server, norm)
+    found = []
+    for k, slot in enumerate(slots):
+        best = int(errors[k].argmin())
+        number, key = places[best]
+        if errors[k, best] > OWN or not plain(errors[k]) or (key and _strays(server, own, slot, key) > STRAY):
+            return ()
+        found.append(number)
+    return tuple(found)
+
+
+def _strays(server: Source, prompts: Sequence[PromptRows], slot: str, key: str) -> float:
+    """Share of rows in which two sites of a capture differ: medians see none of it."""
+    apart = total = 0
+    for p in prompts:
+        held, seen = (server.rows(p.prompts[0], name, p.rows[0]).float() for name in (slot, key))
+        near = (held - seen).norm(dim=1) <= OWN * seen.norm(dim=1)
+        apart, total = apart + int((~near).sum()), total + len(near)
+    return apart / total
 
 
 def claims(slots: Sequence[Slot], feeds: Sequence[int], num_layers: int, last_normed: bool | None) -> Claims:
     """The auxiliary slots are the server's, in order; the last state is what the format's trainer takes it to be."""
     aux = [i for i, slot in enumerate(slots) if slot.role != LAST]
-    found: dict[int, str] = {}
-    why = ""
+    ends = [i for i, slot in enumerate(slots) if slot.role == LAST] if last_normed is not None else []
+    end = num_layers + 1 if last_normed else num_layers
+    why, refuted = _mismatch(len(aux), len(slots) > len(aux), feeds)
+    places = (*feeds, *(end for _ in ends)) if feeds and len(set(feeds)) == len(feeds) else ()
+    if why and aux:
+        return Claims({}, why, places=places, refuted=refuted)
+    numbers = {**({} if why else dict(zip(aux, feeds, strict=True))), **dict.fromkeys(ends, end)}
+    sites: dict[int, str] = {}
+    for i, number in numbers.items():
+        key = "final_norm" if number > num_layers else Site("boundary", number).key
+        if key not in sites.values():
+            sites[i] = key
+    return Claims(sites, why, numbers, places)
+
+
+def _mismatch(aux: int, has_last: bool, feeds: Sequence[int]) -> tuple[str, bool]:
+    """Why slots and feeds cannot be put side by side, and whether their numbers alone refute the dataset: not where a
+    slot more or less may be the last state, unnamed or named in error."""
     if not feeds:
-        why = "nothing says which boundaries the server feeds"
-    elif len(aux) != len(feeds):
-        why = f"the dataset holds {len(aux)} auxiliary slots, the server feeds {len(feeds)}"
-    elif len(set(feeds)) < len(feeds):
-        why = "the server feeds one boundary twice"
-    else:
-        for i, number in zip(aux, feeds, strict=True):
-            found[i] = "final_norm" if number > num_layers else Site("boundary", number).key
-    for i, slot in enumerate(slots):
-        if slot.role == LAST and last_normed is not None:
-            key = "final_norm" if last_normed else Site("boundary", num_layers).key
-            if key not in found.values():
-                found[i] = key
-    return Claims(found if not why or not aux else {}, why)
+        return "nothing says which boundaries the server feeds", False
+    if len(set(feeds)) < len(feeds):
+        return "the server feeds one boundary twice", False
+    if aux == len(feeds):
+        return "", False
+    why = f"the dataset holds {aux} auxiliary slots, the server feeds {len(feeds)}"
+    if has_last and aux == len(feeds) - 1:
+        return f"{why}; where its last slot is one too, --slots {','.join('?' * (aux + 1))} says so", False
+    if not has_last and aux == len(feeds) + 1:
+        return f"{why}; where one is the last state, --slots {'?,' * len(feeds)}last says so", False
+    return why, True
 
 
 def summed(
@@ -72,39 +114,44 @@ def summed(
 ) -> tuple[Reading, ...]:
     """One reading per slot over the samples of a group: medians of their errors."""
     errors = np.median(np.stack([r.errors for r in group]), axis=0)
+    numbers = [number for number, _ in places]
     made = []
     for k, slot in enumerate(slots):
         order = np.argsort(errors[k], kind="stable")
         best, rival = int(order[0]), int(order[1]) if len(order) > 1 else int(order[0])
-        plain = all(r.plain(k) and r.best(k) == best for r in group)
-        number = places[best][0] if plain else None
-        wanted = _number(claimed.sites.get(k, ""), num_layers)
+        read_plainly = plain(errors[k])
+        wanted = claimed.numbers.get(k)
         made.append(
             Reading(
                 slot=slot.label,
                 role=slot.role,
                 said=_said(slot),
-                holds=worded(places[best][0], num_layers) if plain else "",
-                boundary=number,
+                holds=worded(numbers[best], num_layers) if read_plainly else "",
+                boundary=numbers[best] if read_plainly else None,
                 error=float(errors[k, best]),
-                rival=worded(places[rival][0], num_layers),
+                rival=worded(numbers[rival], num_layers),
                 rival_error=float(errors[k, rival]),
                 server=worded(wanted, num_layers) if wanted is not None else "",
-                right=None if wanted is None else number == wanted,
+                right=_right(errors[k], numbers.index(wanted)) if wanted in numbers else None,
             )
         )
     return tuple(made)
 
 
+def _right(errors: NDArray[np.float64], wanted: int) -> bool | None:
+    """Whether a slot's errors [places] put it where it ought to be; None where they are no plain answer: the comparison
+    gives one."""
+    best = float(errors.min())
+    if best >= FAR:
+        return False
+    if errors[wanted] == best:  # two places may hold the same tensor
+        return True if (errors[errors > best] >= PLAIN * best).all() else None
+    return False if errors[wanted] >= PLAIN * best else None
+
+
 def worded(number: int, num_layers: int) -> str:
-    """ "boundary 3", "boundary 8 after the final norm"."""
-    return f"boundary {number}" if number <= num_layers else f"boundary {num_layers} after the final norm"
-
-
-def _number(key: str, num_layers: int) -> int | None:
-    if not key:
-        return None
-    return num_layers + 1 if key == "final_norm" else Site.parse(key).index
+    """ "boundary 3", "boundary 8, normed"."""
+    return f"boundary {number}" if number <= num_layers else f"boundary {num_layers}, normed"
 
 
 def _said(slot: Slot) -> str:

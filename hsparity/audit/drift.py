@@ -85,7 +85,9 @@ def _step(values: NDArray[np.float64]) -> tuple[int, float] | None:
     best = int(np.argmax(scores)) + 1
     if scores[best - 1] < RANKS:
         return None
-    at = min(range(max(LEAST, best - LEAST), min(n - LEAST, best + LEAST) + 1), key=lambda i: _left(values, i))
+    at = min(
+        range(max(LEAST, best - LEAST), min(n - LEAST, best + LEAST) + 1), key=lambda i: _left(values, i)
+    )
     jump = _jump(values, at)
     apart = abs(jump) / _spread(values, at)
     if apart < APART or abs(jump) < SMALLEST:

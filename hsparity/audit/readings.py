@@ -17,7 +17,8 @@ from hsparity.metrics.kernel import Norm, apply_norm
 from hsparity.pairing import boundaries_of
 
 ROWS = 64
-PLAIN = 2.0  # times farther: the next best boundary must be, for a sample to count as read
+PLAIN = 2.0  # times farther: the next best boundary must be, for a slot to count as read
+FAR = 0.5  # of its size from every boundary: a slot holds none of them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,22 +29,18 @@ class SampleReading:
     prompt: str  # its name in the dataset
     errors: NDArray[np.float64]
 
-    def best(self, slot: int) -> int:
-        return int(np.argmin(self.errors[slot]))
-
-    def plain(self, slot: int) -> bool:
-        """Whether the best place is plainly nearer than any other."""
-        order = np.sort(self.errors[slot])
-        return (
-            bool(np.isfinite(order[0]))
-            and (len(order) < 2 or order[1] >= PLAIN * order[0])
-            and order[0] < 0.5
-        )
-
     @property
     def signature(self) -> tuple[int, ...]:
-        """The place of each slot; -1 where none is plain."""
-        return tuple(self.best(k) if self.plain(k) else -1 for k in range(len(self.errors)))
+        """The nearest place of each slot; -1 where none is near. How plainly it is nearest is for all samples together to
+        say: in a short one a single expert may have gone another way."""
+        best = self.errors.argmin(axis=1)
+        return tuple(int(b) if self.errors[k, b] < FAR else -1 for k, b in enumerate(best))
+
+
+def plain(errors: NDArray[np.float64]) -> bool:
+    """Whether the best of a slot's places [places] is near, and plainly nearer than any other."""
+    order = np.sort(errors)
+    return bool(order[0] < FAR) and (len(order) < 2 or bool(order[1] >= PLAIN * order[0]))
 
 
 def places_of(ref: Source, norm: Norm | None) -> list[tuple[int, str]]:

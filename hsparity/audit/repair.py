@@ -23,13 +23,13 @@ from hsparity.capture.readers.base import LAST, Dataset, Record, Sample
 from hsparity.capture.writers.base import Layout, Sink, Writer
 from hsparity.errors import HsparityError
 from hsparity.metrics.kernel import Norm, apply_norm
-from hsprobe.schema import Site
+from hsparity.model import Finding
 
 Progress = Callable[[float, float, str], None]
 FALLBACK = "speculators-v2"
 # Findings that another choice of slots, or the norm, undoes.
 UNDONE = ("HS101", "HS102", "HS105", "HS106", "HS202")
-LEFT_OUT = ("unreadable", "not-finite", "other-make", "duplicate", "zero-rows")
+NORMS = ("HS201", "HS203")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,15 @@ class Way:
 
     @property
     def changes(self) -> bool:
-        return any(s.slot != k or s.normed for k, s in enumerate(self.sources))
+        return bool(self.steps)
 
 
 def way_for(group: Group, claimed: Claims, num_layers: int, norm: Norm | None) -> Way:
-    """How to give every claimed place the state it ought to hold."""
-    if not claimed.sites:
+    """How to give every place that the server asks for the state it ought to hold."""
+    if not claimed.places:
         return Way(why_not=claimed.why_not or "nothing says which states the slots ought to be")
+    if claimed.why_not and not claimed.refuted:
+        return Way(why_not=claimed.why_not)
     if group.comparison is not None:
         stuck = [
             f
@@ -64,45 +66,55 @@ def way_for(group: Group, claimed: Claims, num_layers: int, norm: Norm | None) -
             if f.severity == "cause" and not f.ruled_out and f.code not in UNDONE
         ]
         if stuck:
-            return Way(why_not=f"{stuck[0].code} {stuck[0].name} cannot be undone in the file")
-    held = {r.boundary: k for k, r in reversed(list(enumerate(group.readings))) if r.boundary is not None}
+            return Way(why_not=_stuck(stuck[0]))
+    readings = group.readings
+    held = {r.boundary: k for k, r in reversed(list(enumerate(readings))) if r.boundary is not None}
+    # The slot that stands at each place now; the last states come behind the others wherever the file has them.
+    order = sorted(range(len(readings)), key=lambda k: (readings[k].role == LAST, k))
+    standing = order if len(order) == len(claimed.places) else []
     sources, steps = [], []
-    for k, key in sorted(
-        claimed.sites.items(), key=lambda item: (group.readings[item[0]].role == LAST, item[0])
-    ):
-        wanted = num_layers + 1 if key == "final_norm" else Site.parse(key).index
-        found, step = _source(k, wanted, group.readings, held, num_layers, norm)
+    for j, wanted in enumerate(claimed.places):
+        k = standing[j] if standing else held.get(wanted)
+        found, step = _source(k, wanted, readings, held, num_layers, norm)
         if found is None:
             return Way(why_not=step)
         sources.append(found)
         steps += [step] if step else []
+    used = {s.slot for s in sources}
+    left = [readings[k].slot for k in order if k not in used] if not standing else []
+    steps += [f"{', '.join(left)} left out"] if left else []
     return Way(tuple(sources), tuple(steps))
 
 
+def _stuck(finding: Finding) -> str:
+    why = " (a norm divides every token by its own size, which is not in the file)"
+    return f"{finding.code} {finding.name} cannot be undone in the file{why if finding.code in NORMS else ''}"
+
+
 def _source(
-    k: int,
+    k: int | None,
     wanted: int,
     readings: Sequence[Reading],
     held: Mapping[int, int],
     num_layers: int,
     norm: Norm | None,
 ) -> tuple[Source | None, str]:
-    name = readings[k].slot
-    if readings[k].boundary == wanted:
+    """Where a place's state comes from, and what that changes; None and why not. `k`: the slot that stands there."""
+    if k is not None and (
+        readings[k].boundary == wanted or (readings[k].right is not False and wanted not in held)
+    ):
         return Source(k), ""
+    what = readings[k].slot if k is not None else worded(wanted, num_layers)
     if wanted in held:
-        return Source(
-            held[wanted]
-        ), f"{name}: taken from {readings[held[wanted]].slot}, which holds {worded(wanted, num_layers)}"
+        from_ = readings[held[wanted]].slot
+        return Source(held[wanted]), f"{what}: taken from {from_}, which holds {worded(wanted, num_layers)}"
     if wanted == num_layers + 1 and num_layers in held and norm is not None:
-        return Source(
-            held[num_layers], True
-        ), f"{name}: the final norm applied to {readings[held[num_layers]].slot}"
+        from_ = readings[held[num_layers]].slot
+        of = "" if from_ == what else f" to {from_}"
+        return Source(held[num_layers], True), f"{what}: the final norm applied{of}"
     if wanted == num_layers and num_layers + 1 in held:
-        return (
-            None,
-            f"{name} is normed, and a norm cannot be undone: the size of each token is not in the file",
-        )
+        why = "is normed, and a norm cannot be undone: it divides every token by its own size, which is not in the file"
+        return None, f"{readings[held[num_layers + 1]].slot} {why}"
     return None, f"{worded(wanted, num_layers)} is not in the file"
 
 

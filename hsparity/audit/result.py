@@ -48,7 +48,7 @@ class Reading:
     slot: str  # the format's own name
     role: str  # "aux" | "last"
     said: str  # what the files or --slots say: "id 2", "boundary 3", ""
-    holds: str  # "boundary 3", "boundary 8 after the final norm", "" where nothing fits
+    holds: str  # "boundary 3", "boundary 8, normed", "" where nothing fits
     boundary: int | None  # L + 1 for the normed last one
     error: float  # median over samples of the median over tokens
     rival: str
@@ -80,7 +80,8 @@ class Server:
     ids: tuple[int, ...]  # as given to it; empty: its default
     feeds: tuple[
         int, ...
-    ]  # boundaries its slots are, by the data, in slot order; empty where it was not asked
+    ]  # boundaries of its slots, by the data, in their order; empty where nothing says it
+    named: bool = False  # `feeds` are the boundaries that the user named
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -25,7 +26,8 @@ JOURNAL = "scan.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What one sample shows. `stamp`: size and time of its file, so that a changed one is read again."""
+    """What one sample shows. `stamp`: size and time of its files and how they were read, so that a changed one is read
+    again."""
 
     id: str
     stamp: str
@@ -53,15 +55,11 @@ def scan(
     journal = work / JOURNAL
     known = _known(journal)
     found: list[Facts] = []
-    with journal.open("a", encoding="utf-8") as lines, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with _appending(journal) as lines, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for start in range(0, len(records), AT_ONCE):
             batch = records[start : start + AT_ONCE]
-            stamps = [_stamp(r) for r in batch]
-            fresh = [
-                (r, s)
-                for r, s in zip(batch, stamps, strict=True)
-                if (r.id not in known or known[r.id].stamp != s)
-            ]
+            stamps = [_stamp(dataset, r) for r in batch]
+            fresh = [(r, s) for r, s in zip(batch, stamps, strict=True) if not _holds(known.get(r.id), s)]
             # Samples of one file share what the reader keeps open, so they are read in their order.
             shared = len({r.path for r, _ in fresh}) < len(fresh)
             measured = (
@@ -133,12 +131,37 @@ def _digest(sample: Sample) -> str:
     return digest.hexdigest()
 
 
-def _stamp(record: Record) -> str:
+def _stamp(dataset: Dataset, record: Record) -> str:
+    parts = [dataset.format, str(dataset.claimed or "")]
+    for path in (record.path, record.side):
+        if path is not None:
+            try:
+                said = path.stat()
+            except OSError:
+                return "gone"
+            parts.append(f"{said.st_size}-{said.st_mtime_ns}")
+    return " ".join(parts)
+
+
+def _holds(facts: Facts | None, stamp: str) -> bool:
+    """Whether what an earlier pass saw still holds. What it could not read is tried again: a lock is gone by then, or the
+    user says what the file does not."""
+    return facts is not None and facts.stamp == stamp and not facts.code
+
+
+def _appending(journal: Path) -> TextIO:
+    """The journal, its end a whole line. Raises E205."""
     try:
-        said = record.path.stat()
-    except OSError:
-        return "gone"
-    return f"{said.st_size}-{said.st_mtime_ns}"
+        lines = journal.open("a+b")
+        if lines.tell():
+            lines.seek(-1, os.SEEK_END)
+            if lines.read(1) != b"\n":
+                lines.write(b"\n")
+        return io.TextIOWrapper(lines, encoding="utf-8")
+    except OSError as error:
+        raise HsparityError(
+            "E205", f"cannot write {journal}", (str(error),), "--work names another folder"
+        ) from error
 
 
 def _known(journal: Path) -> dict[str, Facts]:
@@ -149,7 +172,7 @@ def _known(journal: Path) -> dict[str, Facts]:
 def _lines(journal: Path) -> Iterator[Facts]:
     names = {f.name for f in fields(Facts)}
     try:
-        text = journal.read_text(encoding="utf-8")
+        text = journal.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return
     for line in text.splitlines():

@@ -28,7 +28,7 @@ def open_dataset(path: Path, spelled: str, name: str | None = None) -> Dataset:
     from hsparity.capture.sourced import SourceDataset
 
     if name is None and (path / "manifest.json").is_file():
-        return SourceDataset(open_source(spelled))
+        return SourceDataset(open_source(path))
     found = open_foreign(path, spelled, name)
     return SourceDataset(found) if isinstance(found, Source) else found
 

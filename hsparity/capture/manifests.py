@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -53,9 +54,8 @@ Fault = tuple[str, str, object]  # where, what is expected there, what is found
 
 def _faults(manifest: CaptureManifest) -> Iterator[Fault]:
     yield from _mistyped(CaptureManifest, manifest, "")
-    ids = [prompt.id for prompt in manifest.prompts]
-    repeated = [name for name in ids if ids.count(name) > 1] if len(set(ids)) < len(ids) else []
-    if repeated:
+    counted = Counter(prompt.id for prompt in manifest.prompts)
+    if repeated := [name for name, times in counted.items() if times > 1]:
         yield "prompts", "each id once", repeated[0]
     if manifest.dtype not in DTYPE_NAMES.values():
         yield "dtype", " or ".join(DTYPE_NAMES.values()), manifest.dtype
@@ -68,14 +68,26 @@ def _faults(manifest: CaptureManifest) -> Iterator[Fault]:
         if not 0 <= prompt.rows <= prompt.tokens:
             yield f"prompts, {prompt.id}.rows", f"0 to {prompt.tokens} (its tokens)", prompt.rows
     for shard in manifest.shards:
-        if shard.prompt not in ids:
+        if shard.prompt not in counted:
             yield f"shards, {shard.path}.prompt", "an id of prompts", shard.prompt
         if unknown := [key for key in shard.sites if not _is_site(key)]:
             yield f"shards, {shard.path}.sites", "site keys such as boundary.003", unknown[0]
+    yield from _names(manifest)
     if manifest.norm and not 0 <= manifest.norm.eps <= 1:
         yield "norm.eps", "a number from 0 to 1", manifest.norm.eps
     if fault := native_ids_fault(manifest.settings):
         yield fault
+
+
+def _names(manifest: CaptureManifest) -> Iterator[Fault]:
+    names = [*(shard.path for shard in manifest.shards), *([manifest.norm.file] if manifest.norm else [])]
+    yield from (("a file name", "a file inside the folder", name) for name in names if not lies_inside(name))
+
+
+def lies_inside(name: str) -> bool:
+    """Whether a name that a file holds leads to a place below the file's own folder."""
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts and "\0" not in name
 
 
 def native_ids_fault(settings: Mapping[str, Any]) -> Fault | None:

@@ -44,7 +44,11 @@ def _what(audit: Audit, options: Options) -> list[str]:
 def _body(audit: Audit, options: Options) -> list[str]:
     lines: list[str] = []
     if audit.server is not None:
-        cut = f", the first {audit.max_tokens} tokens of each" if audit.max_tokens else ""
+        cut = (
+            f", the first {audit.max_tokens} tokens of each"
+            if audit.integrity.lengths[2] > audit.max_tokens
+            else ""
+        )
         lines += _entry(
             "sampled",
             f"{audit.sampled} of {audit.integrity.samples:,} samples{cut}; {audit.tokens:,} tokens compared",
@@ -103,7 +107,7 @@ def _group(audit: Audit, group: Group, number: int, options: Options) -> list[st
         where = f"from {group.since} on" if group.since else f"{group.samples[0]} to {group.samples[-1]}"
         lines += _wrapped(f"{len(group.samples)} of the sampled samples, {where}:", options.width, "")
     rows = group.readings
-    words = {True: "as it should be", False: "not that", None: ""}
+    marks: dict[bool | None, str] = {True: "as it should be", False: "not that", None: ""}
     columns = (
         Column("slot", tuple(r.slot for r in rows), left=True),
         Column("said", tuple(r.said or "-" for r in rows), left=True, rank=2),
@@ -111,13 +115,16 @@ def _group(audit: Audit, group: Group, number: int, options: Options) -> list[st
         Column("rel-L2", tuple(error(r.error) for r in rows)),
         Column("next best", tuple(f"{r.rival} {error(r.rival_error)}" for r in rows), left=True, rank=3),
         Column("ought to be", tuple(r.server or "-" for r in rows), left=True),
-        Column("", tuple(words[r.right] for r in rows), left=True, rank=1),
+        Column("", tuple(marks[r.right] for r in rows), left=True, rank=1),
     )
     lines += [line.plain for line in table(columns, options.width)]
     if group.comparison is not None:
         for finding in group.comparison.findings:
             if finding.severity == "cause" and not finding.ruled_out:
-                lines += _entry("cause", f"{finding.code} {finding.name}: {finding.headline}", options)
+                # Which slot holds which layer is what the table above says.
+                words = f"{finding.code} {finding.name}"
+                words += "" if finding.code == "HS101" else f": {finding.headline}"
+                lines += _entry("cause", f"{words}  (hsparity explain {finding.code})", options)
     return lines
 
 

@@ -224,6 +224,7 @@ def _wanted(given: dict[str, Any]) -> Wanted:
         max_tokens=given["max_tokens"],
         scan=not given["no_scan"],
         repair=Path(given["repair"]) if given["repair"] else None,
+        typed=("hsparity", *sys.argv[1:]),
     )
 
 

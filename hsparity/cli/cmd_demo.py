@@ -40,15 +40,16 @@ WHAT, OUTPUT = "What to show", "Output"
 def demo(live: bool, folder: str, verbose: bool, color: str) -> int:
     """Show the reports on real captures; no engine needed.
 
-    Compares vLLM with SGLang on a tiny DeepSeek-V3, then shows what one draft config means to
-    each of them. The captures were recorded from the engines; --live makes them anew. They are
-    left in DIR/captures, to try hsparity compare on.
+    Compares vLLM with SGLang on a tiny DeepSeek-V3, shows what one draft config means to each of
+    them, and audits a dataset of hidden states against a server. The captures were recorded from
+    the engines; --live makes them anew. They are left in DIR/captures, to try hsparity on.
 
     Exits 0 whatever the reports find.
     """
     from ..demo import live as stage
-    from ..demo import show
+    from ..demo import show, trained
     from ..demo.plan import SCENES
+    from .audit_page import render
 
     home = Path(folder)
     names = {
@@ -64,6 +65,9 @@ def demo(live: bool, folder: str, verbose: bool, color: str) -> int:
     for scene, files in names.items():
         click.echo(f"{'' if scene is SCENES[0] else chr(10)}# {scene.question}\n")
         write_reports(show.compare_scene(scene, home), files, options)
+    click.echo(f"\n# {trained.QUESTION}\n")
+    trained.make(home)
+    click.echo(render(trained.audit(home), options), color=options.color)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""python -m hsprobe capture|stage|check: what the launcher runs under an engine's interpreter."""
+"""python -m hsprobe capture|stage|check|convert: what runs under an engine's interpreter."""
 
 from __future__ import annotations
 
@@ -30,6 +30,13 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument("folder", type=Path)
     command = commands.add_parser("check", help="verify a capture's hashes and read its self-check")
     command.add_argument("folder", type=Path)
+    command = commands.add_parser(
+        "convert", help="keep what is data of pickle files that you trust; this runs the code in them"
+    )
+    command.add_argument(
+        "source", type=Path, metavar="SRC", help="a file, or a folder of .pt, .ckpt, .ckpt.gz"
+    )
+    command.add_argument("target", type=Path, metavar="DST", help="is never overwritten")
     options = parser.parse_args(arguments)
     if options.command == "stage":
         from . import stage
@@ -39,6 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.command == "check":
         return _check(options.folder)
+    if options.command == "convert":
+        return _convert(options.source, options.target)
     return _capture(options.spec, options.out)
 
 
@@ -78,6 +87,19 @@ def _check(folder: Path) -> int:
     return 0
 
 
+def _convert(source: Path, target: Path) -> int:
+    from .convert import convert
+
+    try:
+        failed = convert(source, target, _warn)
+    except ProbeError as error:
+        return _fail(error, None)
+    if failed:
+        return PROBE_FAILED
+    _say(str(target))
+    return 0
+
+
 def _fail(error: ProbeError, out: Path | None) -> int:
     sys.stderr.write(f"{error.code}: {error.message}\n" + (f"help: {error.help}\n" if error.help else ""))
     if out is not None and out.is_dir():
@@ -89,6 +111,10 @@ def _fail(error: ProbeError, out: Path | None) -> int:
         except OSError as refused:  # a read-only disk, or still full: stderr has said it
             sys.stderr.write(f"probe.error could not be written: {refused}\n")
     return PROBE_FAILED
+
+
+def _warn(line: str) -> None:
+    sys.stderr.write(line + "\n")
 
 
 def _say(line: str) -> None:

@@ -70,3 +70,9 @@ class Runs:
 
     def __reduce__(self) -> tuple[object, ...]:
         return os.system, (f"touch {self.trace}",)
+
+
+def apart(cand_th: torch.Tensor, ref_th: torch.Tensor) -> float:
+    """The median over tokens of |cand - ref| / |ref|."""
+    cand_th, ref_th = cand_th.double(), ref_th.double()
+    return float(((cand_th - ref_th).norm(dim=1) / ref_th.norm(dim=1)).median())

@@ -90,7 +90,7 @@ def test_without_pyarrow_the_mask_is_unknown_and_the_command_is_named(
     dataset = asserts.opened(_dataset(tmp_path), NAME)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert _mask(dataset, 0) is None
-    assert "pip install pyarrow" in dataset.said().unknown[-1]
+    assert "pip install 'hsparity[arrow]'" in dataset.said().unknown[-1]
 
 
 def test_tokens_that_are_not_the_rows_are_told_by_place_or_length(tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "markupsafe",
     },
     "hsparity.demo": {
+        "hsparity.audit",
         "hsparity.capture",
         "hsparity.engines",
         "hsparity.errors",

@@ -268,7 +268,8 @@ def test_json_holds_the_same_rows(capsys) -> None:
     said = json.loads(out)
     assert said["schema"] == "hsparity.conventions/1"
     assert said["asked"]["engine"] == ALIASES["transformers"]
-    native, hook = said["rules"]
+    native, listed, hook = said["rules"]
+    assert listed["versions"]["since"] == "5.23"
     assert native["write"] == {
         "ids": [1],
         "text": "output_hidden_states=True: hidden_states at 1, the input of the final norm for 8",

@@ -105,7 +105,9 @@ def test_untried() -> None:
 
 def test_a_writer_is_no_side() -> None:
     """speculators has a lock and an interpreter, is not offered as a side, and is refused as one."""
-    assert locks.choose("speculators", "cpu").name == locks.choose("speculators", "cuda").name == "speculators"
+    assert (
+        locks.choose("speculators", "cpu").name == locks.choose("speculators", "cuda").name == "speculators"
+    )
     assert facts.split_selector("speculators==0.9.0") == ("speculators", "0.9.0")
     assert facts.capturing() == ("hf", "vllm", "sglang")
     assert facts.split_side("vllm==0.31.0") == ("vllm", "0.31.0")

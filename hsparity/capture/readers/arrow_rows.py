@@ -18,7 +18,7 @@ from hsparity.errors import HsparityError
 
 ARROW = r"(?:data-\d+-of-\d+|dataset)\.arrow"
 STATE = "state.json"
-INSTALL = "pip install pyarrow"
+INSTALL = "pip install 'hsparity[arrow]'"
 
 
 class ArrowRows:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hsparity.capture.manifests import native_ids_fault
+from hsparity.capture.manifests import lies_inside, native_ids_fault
 from hsparity.capture.readers.base import Reader
 from hsparity.capture.readers.look import Look
 from hsparity.capture.shards import (
@@ -114,7 +114,10 @@ class PlainFolder(Source):
     def norm(self) -> tuple[NDArray[np.float32], float, bool] | None:
         if "norm_weight" not in self._model:
             return None
-        file = self._where.parent / self._take(self._model, "norm_weight", str, within="model.")
+        name = self._take(self._model, "norm_weight", str, within="model.")
+        if not lies_inside(name):
+            raise self._wrong("model.norm_weight", "a file in the folder", json.dumps(name)[:60])
+        file = self._where.parent / name
         if not file.is_file():
             raise self._wrong("model.norm_weight", "a file in the folder", f"no {file.name}")
         try:

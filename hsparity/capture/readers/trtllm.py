@@ -38,8 +38,8 @@ class TensorrtLlm(Dataset):
                 "TensorRT-LLM counts layer outputs: id k is boundary k + 1, ascending; id -1, the state after the "
                 "final norm, goes last",
                 "TensorRT-LLM's hidden_state is the state after the final norm, by its convention",
-                "the mode takes the rows of one request from the start of a buffer: chunked prefill, block reuse or "
-                "several requests at a time leave the wrong rows",
+                "the mode cuts a request's rows from the start of a buffer: it assumes one request at a time, no chunked "
+                "prefill and no block reuse",
             ),
         )
 

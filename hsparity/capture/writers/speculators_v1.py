@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from hsparity import __version__
 from hsparity.capture.readers import pickled
 from hsparity.capture.readers.base import Sample
+from hsparity.capture.readers.look import number_in
 from hsparity.capture.writers import parts
 from hsparity.capture.writers.base import Layout, Sink, Writer
 from hsparity.capture.writers.whole import save_torch, sweep
@@ -43,19 +44,20 @@ class SpeculatorsV1Sink(Sink):
         )
 
     def finish(self) -> None:
-        held = [self.out / f"data_{i}.pt" for i in range(len(list(self.out.glob("data_*.pt"))))]
+        held = sorted(self.out.glob("data_*.pt"), key=lambda path: number_in(path.name))
         lengths: dict[str, int] = {}
 
         def rows() -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-            for i, path in enumerate(held):
+            for path in held:
                 content = pickled.load(path)  # the states of it stay on the disk
-                lengths[str(i)] = len(content["input_ids"])
+                lengths[str(number_in(path.name))] = len(content["input_ids"])
                 yield content["input_ids"].numpy(), content["loss_mask"].numpy()
 
         save_torch(self.out / "token_freq.pt", parts.learnt(rows()))
         write_text(self.out / "sample_lengths.json", json.dumps(lengths, indent=2))
-        states = pickled.load(held[0])["hidden_states"]
-        write_text(self.out / CONFIG, json.dumps(self._config(len(held), states), indent=2))
+        if held:
+            states = pickled.load(held[0])["hidden_states"]
+            write_text(self.out / CONFIG, json.dumps(self._config(len(held), states), indent=2))
 
     def _config(self, count: int, states: list[Any]) -> dict[str, Any]:
         """As DataGenerationConfig lays it out, without what is only known of a run of speculators."""
@@ -88,7 +90,7 @@ class SpeculatorsV1Sink(Sink):
 def layer_ids(layout: Layout) -> tuple[int, ...]:
     """The ids of every state, the last one's included: layer outputs, so boundary k is id k - 1.
 
-    None where a boundary is not known, and for boundary 0, which has no such id.
+    Empty where a boundary is not known, and with boundary 0, which has no such id.
     """
     boundaries = (*layout.boundaries, layout.num_layers)
     return tuple(b - 1 for b in boundaries) if layout.boundaries and min(boundaries) > 0 else ()

@@ -23,6 +23,7 @@ from hsparity.errors import HsparityError
 from hsprobe.writer import write_safetensors, write_text
 
 DATA = "data-00000-of-00001.arrow"
+STATE = "state.json"
 SPOOL = "hsparity-rows.arrow"  # the rows of an export that is not finished, one to a batch
 BATCH = 1000  # rows to a batch of the finished file, as `datasets` writes them
 LIST: dict[str, Any] = {"feature": {"dtype": "int64", "_type": "Value"}, "_type": "List"}
@@ -34,7 +35,11 @@ FEATURES: dict[str, Any] = {
 
 
 class SpeculatorsV2Sink(Sink):
-    """See the module's docstring. A row goes to the spool as its sample comes; finish() makes the dataset of it."""
+    """See the module's docstring. A row goes to the spool as its sample comes; finish() makes the dataset of it.
+
+    The row of a number that is left out is one token that nothing is learnt from, without a file of states. Raises E206
+    where the spool has lost rows, and E301 without pyarrow.
+    """
 
     def __init__(self, out: Path, layout: Layout) -> None:
         self.arrow = _pyarrow()
@@ -46,24 +51,29 @@ class SpeculatorsV2Sink(Sink):
         said = json.dumps({"info": {"features": FEATURES}})
         self.schema = self.arrow.schema(columns, metadata={"huggingface": said})
         self.rows = 0
-        self._begin_spool()
+        # A finished dataset without its spool is left as it is: only what follows it was stopped.
+        self.finished = (out / STATE).exists() and not (out / SPOOL).exists()
+        if not self.finished:
+            self._begin_spool()
 
     def add(self, index: int, sample: Sample) -> None:
         import torch
 
-        if index > self.rows:
-            notes = (f"expected  {index} rows", f"found     {self.rows}")
-            help_text = "remove the folder and export again"
-            raise HsparityError("E206", f"{self.out / SPOOL} has lost rows", notes, help_text)
         ids, mask = parts.tokens(sample)
+        while self.rows < index:  # numbers that are left out
+            if self._file_of(self.rows).exists():
+                notes = (f"{self._file_of(self.rows).name} is there, its row is not",)
+                help_text = "remove the folder and write it again"
+                raise HsparityError("E206", f"{self.out / SPOOL} has lost rows", notes, help_text)
+            self._append([0], [0])
         tensors = {"hidden_states": torch.stack(sample.states, dim=1), "token_ids": ids}
-        write_safetensors(self.states / f"hs_{index}.safetensors", tensors, {"format": "pt"})
-        if index == self.rows:  # else the export was stopped between the row and its entry in the journal
-            values = [[ids.numpy()], [mask.numpy()], [len(ids)]]
-            arrays = [self.arrow.array(v, f.type) for v, f in zip(values, self.schema, strict=True)]
-            self._append(self.arrow.record_batch(arrays, schema=self.schema))
+        write_safetensors(self._file_of(index), tensors, {"format": "pt"})
+        if index == self.rows:  # else it was stopped between the row and what its caller notes of it
+            self._append(ids.numpy(), mask.numpy())
 
     def finish(self) -> None:
+        if self.finished:
+            return
         self._writer.close()
         self._file.close()
         digest = hashlib.sha256()
@@ -84,26 +94,32 @@ class SpeculatorsV2Sink(Sink):
             "_split": None,
         }
         # Last: with it the folder is a dataset.
-        write_text(self.out / "state.json", json.dumps(state, indent=2))
+        write_text(self.out / STATE, json.dumps(state, indent=2))
         (self.out / SPOOL).unlink()
 
     def _begin_spool(self) -> None:
         """Open the spool, with the whole rows that a stopped export left there."""
         path = self.out / SPOOL
         before = path.with_name(f"before.{SPOOL}")
-        if path.exists():
+        if path.exists() and not before.exists():  # where both exist, this very copying was stopped
             os.replace(path, before)
-        self._file = path.open("wb")
+        self._file = self.arrow.OSFile(str(path), "wb")
         self._writer = self.arrow.ipc.new_stream(self._file, self.schema)
         for batch in _whole(self.arrow, before):
-            self._append(batch)
+            self._writer.write_batch(batch)
+            self.rows += batch.num_rows
+        os.fsync(self._file.fileno())
         before.unlink(missing_ok=True)
 
-    def _append(self, batch: Any) -> None:
-        self._writer.write_batch(batch)
-        self._file.flush()
+    def _file_of(self, index: int) -> Path:
+        return self.states / f"hs_{index}.safetensors"
+
+    def _append(self, ids: Any, mask: Any) -> None:
+        columns = [[ids], [mask], [len(ids)]]
+        arrays = [self.arrow.array(c, f.type) for c, f in zip(columns, self.schema, strict=True)]
+        self._writer.write_batch(self.arrow.record_batch(arrays, schema=self.schema))
         os.fsync(self._file.fileno())
-        self.rows += batch.num_rows
+        self.rows += 1
 
     def _batches(self) -> Iterator[Any]:
         """The spool's rows in batches as large as `datasets` makes them."""

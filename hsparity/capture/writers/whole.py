@@ -21,6 +21,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        sync(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -33,6 +34,15 @@ def save_torch(path: Path, content: Any) -> None:
     # Into an open file: by name torch hides the error of a full disk in a message of its own.
     with replacing(path) as file:
         torch.save(content, file)
+
+
+def sync(folder: Path) -> None:
+    """Return once the names in a folder are on the disk. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def sweep(folder: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 PROMPTS = [[11, 48, 3, 301, 77, 205, 9], [410, 6, 92, 33, 150]]
 LONG = [(37 * i + 20) % 500 + 5 for i in range(20)]
@@ -39,7 +40,7 @@ def main(model: str) -> None:
         debug_tensor_dump_output_folder="tensor-dump",
         debug_tensor_dump_layers=[0, 7],
     )
-    asked = {
+    asked: dict[str, dict[str, Any]] = {
         "two": {"input_ids": PROMPTS, "return_logprob": True, "logprob_start_len": 0},
         "chunked": {"input_ids": LONG},
         "cached": {"input_ids": [*LONG[:18], 7, 8, 9]},
