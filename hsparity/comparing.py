@@ -3,7 +3,7 @@ verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -82,7 +82,8 @@ def _examine(case: Case, rows: RowAlignment, peeled: bool = False) -> Evidence:
         resolution=case.resolution,
         ruler_floor=_ruler(case.roles, case.sources),
     )
-    _land_slots(pairing, located, norm, case.query, ref.manifest.num_layers)
+    modules = {name for name, side in (("ref", ref), ("cand", cand)) if side.manifest.settings.get("modules")}
+    _land_slots(pairing, located, norm, case.query, ref.manifest.num_layers, modules)
     pairs = tuple(pairing.pairs)
 
     def plan(chosen: Sequence[SitePair], roles: Roles) -> Plan:
@@ -271,16 +272,23 @@ def _ruler(roles: Roles, sources: Sequence[Source]) -> int | None:
 
 
 def _land_slots(
-    pairing: Pairing, located: Sequence[Located], norm: Norm | None, query: Query, layers: int
+    pairing: Pairing,
+    located: Sequence[Located],
+    norm: Norm | None,
+    query: Query,
+    layers: int,
+    modules: Collection[str],
 ) -> None:
-    """Pair the slots that nothing is claimed of with the boundary they fit best."""
+    """Pair the slots that nothing is claimed of with the boundary they fit best. On the sides in `modules` a slot is some
+    module's output and need not be a boundary: only those that plainly are get paired."""
     for side, slots in list(pairing.unplaced.items()):
         cross = next((f for f in located if f.side == side and f.ruler not in (side, "floor")), None)
         if cross is None:
             continue
         del pairing.unplaced[side]
         for fit in cross.fits:
-            if fit.located.key in slots:
+            plain = fit.error <= CLOSE and fit.margin >= SETTLED
+            if fit.located.key in slots and (plain or side not in modules):
                 land(pairing, side, fit.located.key, fit.best, norm)
         landed = {p.boundary for p in pairing.pairs if p.landed}
         shift = query.offset if side == "cand" else 0

@@ -86,6 +86,8 @@ def ids_for(boundaries: Sequence[int], server: Server) -> tuple[int, ...] | None
     """The ids that make this server feed these boundaries, by its rule where the data agree with it, else by the shift
     that was seen; None where neither tells."""
     wanted = tuple(boundaries)
+    if list(wanted) != sorted(set(wanted)):  # engines hand them over ascending, each once
+        return None
     found = [a.rule for a in answers(server.engine, server.version, server.architecture) if a.rule.native]
     for rule in found:
         if not server.ids or rule.numbering.read(server.ids, server.num_layers) == server.feeds:

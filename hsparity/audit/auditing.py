@@ -120,12 +120,14 @@ def _since(case: Case, group: Group, others: Sequence[Group]) -> str:
     """The sample from which on a group's make holds, where the sampled ones change over once in the dataset's order; the
     norms of the scan say which one exactly, between the last sampled one of the old make and the first of the new."""
     place = {r.id: i for i, r in enumerate(case.records)}
-    first = min(place[s] for s in group.samples)
-    rest = [place[s] for o in others for s in o.samples]
-    if not rest or max(rest) > first:
+    mine = [place[s] for s in group.samples]
+    first, last = min(mine), max(mine)
+    rest = [[place[s] for s in o.samples] for o in others]
+    before = [max(places) for places in rest if max(places) < first]
+    if not before or any(max(places) > first and min(places) < last for places in rest):
         return ""
     exact = case.integrity.change
-    inside = max(rest) < place.get(exact, -1) <= first
+    inside = max(before) < place.get(exact, -1) <= first
     return exact if inside else case.records[first].id
 
 
@@ -195,8 +197,8 @@ def _repaired(case: Case, groups: Sequence[Group], step: Callable[[str], Progres
         )
     for before, after in pairwise(ordered):
         last, first = _place(case, before.samples[-1]), _place(case, after.samples[0])
-        if first - last > 1:
-            between = f"the {first - last - 1} samples between {before.samples[-1]} and {after.samples[0]} were not sampled"
+        if unseen := sum(r.id not in unfit for r in case.records[last + 1 : first]):
+            between = f"the {unseen} samples between {before.samples[-1]} and {after.samples[0]} were not sampled"
             return Repair(False, f"{between}, and are of one make or the other: --sample {len(case.records)}")
     if not any(w.changes for w in ways) and not unfit:
         return None
@@ -234,7 +236,7 @@ def _write(
     layout = Layout(
         case.said.model, aux, case.layers, f"repaired from {case.wanted.dataset.spelled}: {plan.text}"
     )
-    written, left = repair.write(
+    written = repair.write(
         case.wanted.dataset,
         out,
         case.records,
@@ -243,14 +245,15 @@ def _write(
         case.norm,
         step("writing the repaired dataset"),
     )
-    result = _verified(case, out)
-    return replace(plan, out=str(out), written=written, left_out=left, verdict=result.verdict)
+    result = _verified(case, out, written)
+    left = len(case.records) - len(written)
+    return replace(plan, out=str(out), written=len(written), left_out=left, verdict=result.verdict)
 
 
-def _verified(case: Case, out: Path) -> Comparison:
+def _verified(case: Case, out: Path, written: Mapping[str, int]) -> Comparison:
     """The repaired samples, read from disk again and compared on the same tokens."""
     dataset = foreign.open_dataset(out, str(out))
-    numbers = {r.index for r in case.records if r.id in {p.id for p in case.cand.prompts}}
+    numbers = {written[p.id] for p in case.cand.prompts if p.id in written}
     picked = [r for r in dataset.records() if r.index in numbers]
     made = importing.temporary(dataset, Wish(max_tokens=case.wanted.max_tokens, unnamed=True), picked)
     sites = {_key_of(n, case.layers): Site("slot", k).key for k, n in enumerate(case.claimed.places)}

@@ -20,7 +20,7 @@ from hsparity.audit.claims import Claims, worded
 from hsparity.audit.result import Group, Integrity, Reading
 from hsparity.audit.scan import Facts
 from hsparity.capture.readers.base import LAST, Dataset, Record, Sample
-from hsparity.capture.writers.base import Layout, Sink, Writer
+from hsparity.capture.writers.base import Layout, Writer
 from hsparity.errors import HsparityError
 from hsparity.metrics.kernel import Norm, apply_norm
 from hsparity.model import Finding
@@ -159,22 +159,22 @@ def write(
     layout: Layout,
     norm: Norm | None,
     progress: Progress | None = None,
-) -> tuple[int, int]:
-    """Write the repaired samples; (written, left out). `way_of` answers None for a sample to leave out.
+) -> dict[str, int]:
+    """Write the repaired samples, numbered anew without gaps, as the trainers count them; a sample's id -> its number in
+    there. `way_of` answers None for a sample to leave out.
 
     Raises E205 when it cannot be written.
     """
-    written = left = 0
+    written: dict[str, int] = {}
     try:
         out.mkdir(parents=True, exist_ok=True)
         sink = writer_for(dataset).begin(out, layout)
         for number, record in enumerate(records):
             way = way_of(record)
             sample = None if way is None else _sample(dataset, record)
-            if way is None or sample is None:
-                left += 1
-            else:
-                written += _add(sink, record, mended(sample, way, norm))
+            if way is not None and sample is not None:
+                sink.add(len(written), mended(sample, way, norm))
+                written[record.id] = len(written)
             if progress:
                 progress(number + 1, len(records), record.id)
         sink.finish()
@@ -184,7 +184,7 @@ def write(
         raise HsparityError(
             "E205", f"cannot write {out}", (str(error),), "name a folder on a disk with room"
         ) from error
-    return written, left
+    return written
 
 
 def mended(sample: Sample, way: Way, norm: Norm | None) -> Sample:
@@ -206,8 +206,3 @@ def _sample(dataset: Dataset, record: Record) -> Sample | None:
         return dataset.read(record)
     except HsparityError:
         return None
-
-
-def _add(sink: Sink, record: Record, sample: Sample) -> int:
-    sink.add(record.index, sample)
-    return 1

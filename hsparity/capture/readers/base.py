@@ -63,7 +63,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the files say beside states. "" and None where they say nothing."""
+    """What the files say beside states. "" and None where they say nothing.
+
+    `settings` go into the capture's; `modules`: a slot is some module's output, and need not be a boundary.
+    """
 
     producer: str = ""  # "speculators": a name of `hsparity conventions` where there is one
     version: str = ""

@@ -82,7 +82,7 @@ class SglangDumper(Dataset):
             producer="sglang",
             unknown=("which slot is which layer's state", "model", "version"),
             notes=tuple(notes),
-            settings=self._settings,
+            settings={**self._settings, "modules": True},
         )
 
     def records(self) -> Sequence[Record]:

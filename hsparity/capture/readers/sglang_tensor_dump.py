@@ -58,6 +58,7 @@ class SglangTensorDump(Dataset):
             producer="sglang",
             unknown=("which slot is which layer's state", "model", "version"),
             notes=tuple(notes),
+            settings={"modules": True},
         )
 
     def records(self) -> Sequence[Record]:
