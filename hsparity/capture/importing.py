@@ -267,7 +267,9 @@ def _manifest(
     warned: Sequence[str],
 ) -> CaptureManifest:
     done = list(writer.done.values())
-    ids = [slot.native_id for slot in layout.slots if slot.native_id is not None]
+    # Ids are those of slots whose place is not known otherwise.
+    unplaced = [s for s, key in zip(layout.slots, layout.keys, strict=True) if key.startswith("slot.")]
+    ids = [slot.native_id for slot in unplaced if slot.native_id is not None]
     warnings = (
         [f"{len(skipped)} samples left out: {'; '.join(s.text for s in skipped[:SHOWN])}"] if skipped else []
     )
@@ -291,7 +293,7 @@ def _manifest(
         settings={
             "mechanism": MECHANISM,
             "format": dataset.format,
-            **said.settings,
+            **{key: value for key, value in said.settings.items() if key != "native_ids"},
             **({"native_ids": ids} if ids else {}),
         },
         environment={},

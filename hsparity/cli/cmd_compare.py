@@ -13,6 +13,7 @@ from .grouped import GroupedCommand, grouped_option
 from .output import console_options, open_outputs, write_reports
 
 if TYPE_CHECKING:
+    from ..capture.importing import Wish
     from ..model import Comparison
 
 WHAT, EQUAL, REPORTS, ENGINES, OUTPUT = (
@@ -60,6 +61,15 @@ EXIT_CODES = {"parity": ExitCode.PARITY, "diverged": ExitCode.DIVERGED, "inconcl
     WHAT, "--tokens", metavar="SLICE", help="all, prefill, decode, or a slice such as 0:128.  [default: all]"
 )
 @grouped_option(
+    WHAT,
+    "--slots",
+    metavar="LIST",
+    help=(
+        "What the places of states in files of another format are, as far as you know: "
+        "2,30,58,last. See hsparity import --help."
+    ),
+)
+@grouped_option(
     EQUAL,
     "--floor",
     "floors",
@@ -104,7 +114,7 @@ EXIT_CODES = {"parity": ExitCode.PARITY, "diverged": ExitCode.DIVERGED, "inconcl
     "--limit",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Take the first N prompts, for sides that are engines.",
+    help="Take the first N prompts or samples, for sides that are engines or files.",
 )
 @grouped_option(
     ENGINES,
@@ -136,6 +146,7 @@ def compare(
     boundaries: str | None,
     offset: int,
     tokens: str | None,
+    slots: str | None,
     floors: tuple[str, ...],
     tol: float | None,
     html: str | None,
@@ -153,8 +164,8 @@ def compare(
 ) -> int:
     """Compare hidden states of REF and CAND and say what differs.
 
-    Each side is a capture folder, a folder in the plain form, or an engine to run: hf, vllm,
-    sglang. Left out, both are read from hsparity.toml.
+    Each side is a capture folder, files in another format (docs/formats.md), or an engine to run:
+    hf, vllm, sglang. Left out, both are read from hsparity.toml.
 
     \b
     Examples:
@@ -179,9 +190,11 @@ def compare(
             "layer N is boundary N+1; give one of the two",
         )
     outputs = open_outputs(html=html, json=json_, markdown=markdown)
-    from ..capture import sides
+    from ..capture import sides, slotnames
+    from ..capture.importing import Wish
     from ..query import Query
 
+    names = slotnames.parse(slots)
     Query(tol=tol)  # a bad --tol ends here, before an engine is started
     chosen = sides.resolve_pair(
         ref,
@@ -197,12 +210,14 @@ def compare(
         limit=limit,
         max_tokens=max_tokens,
     )
-    result = replace(_compare(chosen, offset, tol), command=("hsparity", *sys.argv[1:]))
+    result = replace(
+        _compare(chosen, offset, tol, Wish(names, limit=limit)), command=("hsparity", *sys.argv[1:])
+    )
     write_reports(result, outputs, console_options(color, quiet=quiet, verbose=verbose))
     return int(ExitCode.PARITY if exit_zero else EXIT_CODES[result.verdict.value])
 
 
-def _compare(chosen: Any, offset: int, tol: float | None) -> Comparison:
+def _compare(chosen: Any, offset: int, tol: float | None, wish: Wish) -> Comparison:
     from ..capture.read import open_source
     from ..compare import Query
     from ..compare import compare as compare_sources
@@ -210,7 +225,7 @@ def _compare(chosen: Any, offset: int, tol: float | None) -> Comparison:
     from .progress import Progress
 
     query = Query(chosen.layers, chosen.boundaries, offset, chosen.tokens, tol)
-    ref, cand = open_source(chosen.ref), open_source(chosen.cand)
+    ref, cand = open_source(chosen.ref, wish=wish), open_source(chosen.cand, wish=wish)
     floors = [source for path in chosen.floors for source in find_floors(path)]
     with Progress("comparing") as progress:
         return compare_sources(ref, cand, floors, query, progress)

@@ -82,4 +82,11 @@ TEXTS = (
         "A case that nobody thought of.",
         "Report it with the command line and the traceback above the message.",
     ),
+    entry(
+        "E108",
+        "package-missing",
+        "The command needs a Python package that is not installed beside hsparity.",
+        "Packages that few commands need are extras: pyarrow for the Arrow dataset of speculators v2.",
+        "Install the extra that the message names, such as pip install 'hsparity[arrow]'.",
+    ),
 )

@@ -113,3 +113,47 @@ def test_every_format_is_documented() -> None:
     assert set(registry.readers()) <= rows
     sections = set(re.findall(r"^### `([\w-]+)`$", text, re.MULTILINE))
     assert sections == set(registry.readers()) - {"plain"}
+
+
+@pytest.mark.parametrize(
+    ("slots", "verdict", "causes"),
+    [
+        ("b3,b5,b6,last-raw", "parity", []),
+        ("2,4,5,last", "parity", []),
+        ("b3,b5,b7,last-raw", "diverged", ["HS101"]),
+        ("?,?,?,last-normed", "diverged", ["HS202"]),
+    ],
+)
+def test_named_slots(slots: str, verdict: str, causes: list[str], floor: list[Path], tmp_path: Path) -> None:
+    """A claim is judged, an id is not one, and a slot that nobody named is found and compared like the others."""
+    out = tmp_path / "result.json"
+    words = [
+        "compare",
+        str(floor[1]),
+        str(REAL / "speculators-v1"),
+        "--floor",
+        str(floor[0]),
+        "--slots",
+        slots,
+    ]
+    code = invoke([*words, "--json", str(out)])
+    found = json.loads(out.read_text())
+    named = [f["code"] for f in found["findings"] if f["severity"] == "cause" and not f["ruled_out"]]
+    assert (found["verdict"], named) == (verdict, causes)
+    assert code == int(verdict == "diverged")
+    assert len([d for d in found["deltas"] if d["requested"]]) == 4
+
+
+def test_modules_that_are_no_boundary_are_not_accused(tmp_path: Path) -> None:
+    """A dump of modules' outputs against Transformers: the places of the stream in it agree, the rest is left alone."""
+    opened = foreign.open_dataset(REAL / "sglang-tensor-dump", "dump")
+    ids = {r.id: opened.read(r).token_ids for r in opened.records()}
+    prompts = tuple(PromptSpec(name, tuple(map(int, held))) for name, held in ids.items() if held is not None)
+    spec = CaptureSpec("hf", str(bundled("tiny:llama")), prompts, ("boundary.*", "final_norm"))
+    ref = launch.run_capture(spec, tmp_path / "hf", resolve("hf"))
+    out = tmp_path / "result.json"
+    invoke(["compare", str(ref), str(REAL / "sglang-tensor-dump"), "--tol", "0.05", "--json", str(out)])
+    found = json.loads(out.read_text())
+    assert found["verdict"] == "parity"
+    compared = {d["ref"] for d in found["deltas"]}
+    assert {"boundary.000", "boundary.007", "boundary.008", "final_norm"} <= compared

@@ -233,12 +233,12 @@ def test_nothing_to_write_is_e221_and_may_be_tried_again(tmp_path: Path) -> None
 
 
 def test_v2_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """E301 with the pip command, and the format that needs none."""
+    """E108 with the pip command, and the format that needs none."""
     exports.capture(tmp_path / "c", PROMPTS)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(HsparityError) as error:
         exports.exported(tmp_path / "c", tmp_path / "out", "speculators-v2")
-    assert error.value.code == "E301"
+    assert error.value.code == "E108"
     assert "pip install 'hsparity[arrow]'" in error.value.help
 
 

@@ -38,7 +38,7 @@ class SpeculatorsV2Sink(Sink):
     """See the module's docstring. A row goes to the spool as its sample comes; finish() makes the dataset of it.
 
     The row of a number that is left out is one token that nothing is learnt from, without a file of states. Raises E206
-    where the spool has lost rows, and E301 without pyarrow.
+    where the spool has lost rows, and E108 without pyarrow.
     """
 
     def __init__(self, out: Path, layout: Layout) -> None:
@@ -155,13 +155,13 @@ def _whole(arrow: Any, path: Path) -> Iterator[Any]:
 
 
 def _pyarrow() -> Any:
-    """Raises E301 without pyarrow."""
+    """Raises E108 without pyarrow."""
     try:
         return importlib.import_module("pyarrow")
     except ImportError:
         notes = (f"looked in hsparity's own interpreter: {sys.executable}",)
         help_text = "pip install 'hsparity[arrow]'\nor write --to speculators-v1, which needs no pyarrow"
-        raise HsparityError("E301", "pyarrow is not installed", notes, help_text) from None
+        raise HsparityError("E108", "pyarrow is not installed", notes, help_text) from None
 
 
 WRITER = Writer("speculators-v2", "speculators v2 (0.5 and later)", False, SpeculatorsV2Sink)
