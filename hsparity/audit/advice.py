@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hsparity.audit.integrity import SERIOUS
 from hsparity.audit.result import Group, Integrity, Reading, Repair, Server
 from hsparity.capture.readers.base import LAST
-from hsparity.conventions import answers, draft_config
+from hsparity.conventions import Answer, answers, draft_config, sentence
 from hsparity.model import Verdict
 
 if TYPE_CHECKING:
@@ -88,15 +88,36 @@ def ids_for(boundaries: Sequence[int], server: Server) -> tuple[int, ...] | None
     wanted = tuple(boundaries)
     if list(wanted) != sorted(set(wanted)):  # engines hand them over ascending, each once
         return None
-    found = [a.rule for a in answers(server.engine, server.version, server.architecture) if a.rule.native]
-    for rule in found:
-        if not server.ids or rule.numbering.read(server.ids, server.num_layers) == server.feeds:
-            return rule.numbering.write(tuple(sorted(wanted)), server.num_layers).ids
-    shifts = {fed - given for fed, given in zip(server.feeds, server.ids, strict=False)}
-    if len(shifts) == 1 and len(server.ids) == len(server.feeds):
-        shift = shifts.pop()
-        return tuple(b - shift for b in sorted(wanted))
+    if (known := _rule(server)) is not None:
+        return known.rule.numbering.write(wanted, server.num_layers).ids
+    shift = _added(server)
+    return None if shift is None else tuple(b - shift for b in wanted)
+
+
+def _rule(server: Server) -> Answer | None:
+    """The rule of this engine, version and architecture that the data agree with."""
+    for answer in answers(server.engine, server.version, server.architecture):
+        numbering = answer.rule.numbering
+        if answer.rule.native and (
+            not server.ids or numbering.read(server.ids, server.num_layers) == server.feeds
+        ):
+            return answer
     return None
+
+
+def _added(server: Server) -> int | None:
+    """What the server adds to every id, as seen."""
+    shifts = {fed - given for fed, given in zip(server.feeds, server.ids, strict=False)}
+    return shifts.pop() if len(shifts) == 1 and len(server.ids) == len(server.feeds) else None
+
+
+def _reads(boundaries: Sequence[int], server: Server) -> str:
+    """How this server reads the ids that are advised for boundaries."""
+    if (known := _rule(server)) is not None:
+        text = sentence(known, tuple(boundaries), server.num_layers)
+        return text if known.rule.rule in text else f"{text}; {known.rule.rule}"
+    shift = _added(server)
+    return f"by the data it adds {shift} to every id, against the rule of its version"
 
 
 def fixes(group: Group, server: Server, trainer: str) -> list[str]:
@@ -107,11 +128,10 @@ def fixes(group: Group, server: Server, trainer: str) -> list[str]:
     if wrong and None not in held:
         kept = [b for b in held if b is not None]
         ids = ids_for(kept, server) if all(b <= server.num_layers for b in kept) else None
-        said = draft_config(tuple(sorted(kept)), server.num_layers, (server.engine,), server.architecture)
         if ids is not None:
             lines.append(
                 f"for a draft trained on this dataset: write ids {','.join(map(str, ids))} for {server.engine} "
-                f"{server.version} ({next(iter(said.values()), '')})"
+                f"{server.version} ({_reads(kept, server)})"
             )
         else:
             lines.append(f"no id list makes {server.engine} {server.version} feed boundaries {listed(kept)}")

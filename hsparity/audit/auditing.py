@@ -43,7 +43,7 @@ def audit(wanted: Wanted, progress: Callable[[str], Progress] | None = None) -> 
     if not records:
         raise importing.nothing_readable(dataset, ())
     if wanted.repair is not None:
-        repair.refuse_filled(wanted.repair)
+        repair.refuse_filled(wanted.repair, dataset.path)
     wanted.work.mkdir(parents=True, exist_ok=True)
 
     def step(label: str) -> Progress | None:
@@ -198,7 +198,9 @@ def _repaired(case: Case, groups: Sequence[Group], step: Callable[[str], Progres
     for before, after in pairwise(ordered):
         last, first = _place(case, before.samples[-1]), _place(case, after.samples[0])
         if unseen := sum(r.id not in unfit for r in case.records[last + 1 : first]):
-            between = f"the {unseen} samples between {before.samples[-1]} and {after.samples[0]} were not sampled"
+            between = (
+                f"the {unseen} samples between {before.samples[-1]} and {after.samples[0]} were not sampled"
+            )
             return Repair(False, f"{between}, and are of one make or the other: --sample {len(case.records)}")
     if not any(w.changes for w in ways) and not unfit:
         return None
@@ -253,11 +255,12 @@ def _write(
 def _verified(case: Case, out: Path, written: Mapping[str, int]) -> Comparison:
     """The repaired samples, read from disk again and compared on the same tokens."""
     dataset = foreign.open_dataset(out, str(out))
-    numbers = {written[p.id] for p in case.cand.prompts if p.id in written}
-    picked = [r for r in dataset.records() if r.index in numbers]
+    lengths = {written[p.id]: p.tokens for p in case.cand.prompts if p.id in written}
+    picked = [r for r in dataset.records() if r.index in lengths]
     made = importing.temporary(dataset, Wish(max_tokens=case.wanted.max_tokens, unnamed=True), picked)
     sites = {_key_of(n, case.layers): Site("slot", k).key for k, n in enumerate(case.claimed.places)}
-    return _against_server(case, View(open_source(made.folder, verify=False), sites))
+    cut = {r.id: lengths[r.index] for r in picked}
+    return _against_server(case, View(open_source(made.folder, verify=False), sites, cut=cut))
 
 
 def _key_of(number: int, num_layers: int) -> str:

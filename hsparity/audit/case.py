@@ -15,7 +15,7 @@ from hsparity.audit.claims import Claims, claims, fed
 from hsparity.audit.repair import unfit
 from hsparity.audit.result import Integrity, Server
 from hsparity.audit.sample import stratified
-from hsparity.audit.scan import Facts
+from hsparity.audit.scan import Facts, learnt, stamp
 from hsparity.audit.serving import Serving
 from hsparity.audit.view import View
 from hsparity.capture import importing, slotnames
@@ -24,6 +24,7 @@ from hsparity.capture.read import open_source
 from hsparity.capture.readers.base import LAST, Dataset, Record, Slot
 from hsparity.capture.slotnames import Name
 from hsparity.capture.source import Source
+from hsparity.compare import check_models
 from hsparity.errors import HsparityError
 from hsparity.metrics.kernel import Norm
 from hsparity.pairing import boundaries_of
@@ -102,6 +103,8 @@ def prepare(
     slots = _slots(dataset, picked, wanted.names)
     if against is None:
         assert wanted.serving is not None
+        kept = {p.id for p in cand.prompts}
+        cand = View(cand, cut={r.id: learnt(dataset.read(r)) for r in picked if r.id in kept})
         ids = {p.id: tuple(int(i) for i in cand.token_ids(p.id)) for p in cand.prompts}
         top = max(max(i) for i in ids.values())
         serving.check_model(wanted.serving, cand.manifest.hidden_size, top, dataset.spelled)
@@ -116,6 +119,7 @@ def prepare(
     else:
         server, floors = View(against, cut={name: length for _, name, length in matched}), _floors(wanted)
         cand = View(cand, cut={record.id: length for record, _, length in matched})
+    check_models(server, cand)
     _check_boundaries(server)
     known = server.norm()
     norm = (
@@ -149,7 +153,9 @@ def _server_ids(run: Serving, slots: Sequence[Slot]) -> tuple[int, ...]:
 
 
 def _key(wanted: Wanted, picked: Sequence[Record]) -> str:
-    text = f"{wanted.max_tokens} {[n.text for n in wanted.names]} {[r.id for r in picked]}"
+    # With the stamps: what was imported of a dataset that has changed since is another dataset's.
+    files = [(r.id, stamp(wanted.dataset, r)) for r in picked]
+    text = f"{wanted.max_tokens} {[n.text for n in wanted.names]} {files}"
     return f"dataset-{token_ids_sha256(text.encode())[:12]}"
 
 
@@ -166,8 +172,8 @@ def _slots(dataset: Dataset, picked: Sequence[Record], names: Sequence[Name]) ->
 def _matching(
     dataset: Dataset, records: Sequence[Record], against: Source, wanted: Wanted
 ) -> list[tuple[Record, str, int]]:
-    """(record, the capture's prompt, shared length) of every record whose tokens begin a prompt of the capture, or go on
-    from one. Raises E203."""
+    """(record, the capture's prompt, shared length) of every record whose tokens, up to the last learnt one, begin a prompt
+    of the capture, or go on from one. Raises E203."""
     left: dict[tuple[int, ...], list[str]] = {}
     for prompt in against.prompts:
         left.setdefault(tuple(against.token_ids(prompt.id)[:LEAST].tolist()), []).append(prompt.id)
@@ -176,12 +182,12 @@ def _matching(
         if not left or len(found) == wanted.sample:
             break
         try:
-            ids = dataset.read(record).token_ids
+            sample = dataset.read(record)
         except HsparityError:
             continue
-        if ids is None:
+        if sample.token_ids is None:
             continue
-        ids = ids[: wanted.max_tokens]
+        ids = sample.token_ids[: min(wanted.max_tokens, learnt(sample))]
         start = tuple(ids[:LEAST].tolist())
         for name in left.get(start, ()):
             other = against.token_ids(name)
@@ -206,7 +212,8 @@ def _floors(wanted: Wanted) -> list[Source]:
 
 
 def _check_boundaries(server: Source) -> None:
-    if len(boundaries_of(server)) < 2:
+    # Where a neighbour is lacking, a state would be taken for the nearest that is there.
+    if not set(range(1, server.manifest.num_layers + 1)) <= set(boundaries_of(server)):
         raise HsparityError(
             "E210",
             f"{server.path} does not hold the boundaries to read a dataset on",

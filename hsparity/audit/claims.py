@@ -76,6 +76,8 @@ def claims(slots: Sequence[Slot], feeds: Sequence[int], num_layers: int, last_no
     ends = [i for i, slot in enumerate(slots) if slot.role == LAST] if last_normed is not None else []
     end = num_layers + 1 if last_normed else num_layers
     why, refuted = _mismatch(len(aux), len(slots) > len(aux), feeds)
+    # Slots that the files or the user name, as those of a capture, are no list that a draft is fed as it stands.
+    refuted = refuted and not any(slots[i].site for i in aux)
     places = (*feeds, *(end for _ in ends)) if feeds and len(set(feeds)) == len(feeds) else ()
     if why and aux:
         return Claims({}, why, places=places, refuted=refuted)

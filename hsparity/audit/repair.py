@@ -139,10 +139,14 @@ def unfit(integrity: Integrity, facts: Sequence[Facts]) -> dict[str, str]:
     return out
 
 
-def refuse_filled(out: Path) -> None:
-    """Raises E106 for a folder that holds something."""
+def refuse_filled(out: Path, dataset: Path) -> None:
+    """Raises E106 for a folder that holds something, or lies inside the dataset: its files would be read with it."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise HsparityError("E106", f"{out} is not empty", help="--repair takes a new folder")
+    if dataset.resolve() in out.resolve().parents:
+        raise HsparityError(
+            "E106", f"{out} lies inside the dataset", help="--repair takes a folder beside it"
+        )
 
 
 def writer_for(dataset: Dataset) -> Writer:

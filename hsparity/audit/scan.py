@@ -20,7 +20,6 @@ from hsparity.errors import HsparityError
 
 Progress = Callable[[float, float, str], None]
 AT_ONCE = 32  # samples handed to the threads together
-ROWS = 256  # rows whose norms are measured
 JOURNAL = "scan.jsonl"
 
 
@@ -58,7 +57,7 @@ def scan(
     with _appending(journal) as lines, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for start in range(0, len(records), AT_ONCE):
             batch = records[start : start + AT_ONCE]
-            stamps = [_stamp(dataset, r) for r in batch]
+            stamps = [stamp(dataset, r) for r in batch]
             fresh = [(r, s) for r, s in zip(batch, stamps, strict=True) if not _holds(known.get(r.id), s)]
             # Samples of one file share what the reader keeps open, so they are read in their order.
             shared = len({r.path for r, _ in fresh}) < len(fresh)
@@ -95,14 +94,15 @@ def measure(name: str, stamp: str, sample: Sample) -> Facts:
     bad = torch.zeros(rows, dtype=torch.bool)
     zero = torch.zeros(rows, dtype=torch.bool)
     norms = []
-    step = max(1, rows // ROWS)
     for state in sample.states:
-        values = state.float()
-        finite = torch.isfinite(values).all(1)
-        bad |= ~finite
-        zero |= (values == 0).all(1)
-        square = values[finite][::step].double().square().mean(1)
-        norms.append(float(square.clamp_min(1e-60).log10().median() / 2) if len(square) else float("nan"))
+        size = _sizes(state)
+        # A size of 0 or infinity may be a row that fp32 cannot square: those few are looked at themselves.
+        odd = torch.nonzero(~torch.isfinite(size) | (size == 0)).flatten()
+        bad[odd] |= ~torch.isfinite(state[odd].float()).all(1)
+        zero[odd] |= (state[odd] == 0).all(1)
+        known = size[torch.isfinite(size) & (size > 0)].double()
+        norms.append(float((known / width**0.5).log10().median()) if len(known) else float("nan"))
+    zero &= torch.arange(rows) < learnt(sample)
     last = sample.states[-1]
     ids = None if sample.token_ids is None else sample.token_ids.astype(np.int64)
     return Facts(
@@ -124,14 +124,34 @@ def measure(name: str, stamp: str, sample: Sample) -> Facts:
     )
 
 
+def _sizes(state: torch.Tensor) -> torch.Tensor:
+    """|row| of every row, float32 [R]."""
+    if state.element_size() == 1:
+        state = state.float()  # torch has no norms of float8
+    return torch.linalg.vector_norm(
+        state, dim=1, dtype=torch.float64 if state.dtype == torch.float64 else torch.float32
+    )
+
+
+def learnt(sample: Sample) -> int:
+    """How many rows there are up to the last token that the loss mask keeps: behind it may be padding, which nothing that
+    is learnt attends to."""
+    rows = len(sample.states[0])
+    if sample.loss_mask is None or sample.positions is not None or not sample.loss_mask.any():
+        return rows
+    return int(np.flatnonzero(sample.loss_mask)[-1]) + 1
+
+
 def _digest(sample: Sample) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for state in sample.states:
-        digest.update(state.contiguous().view(torch.uint8).numpy().tobytes())
+        raw: Any = state.contiguous().view(torch.uint8).numpy()
+        digest.update(raw.data)
     return digest.hexdigest()
 
 
-def _stamp(dataset: Dataset, record: Record) -> str:
+def stamp(dataset: Dataset, record: Record) -> str:
+    """Size and time of a sample's files, and how they are read."""
     parts = [dataset.format, str(dataset.claimed or "")]
     for path in (record.path, record.side):
         if path is not None:

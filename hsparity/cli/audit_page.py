@@ -20,8 +20,10 @@ def render(audit: Audit, options: Options) -> str:
     from ..report.spelling import clean, to_ascii
 
     word = audit.verdict.value.upper()
-    lines = _wrapped(f"{word}  {clean(audit.headline)}", options.width, "")
+    verdict = f"{word}  {clean(audit.headline)}"
+    lines = [verdict]
     if not options.quiet:
+        lines = _wrapped(verdict, options.width, "")
         lines = [*_what(audit, options), "", *lines, "", *_body(audit, options)]
     lines = lines if options.unicode else [to_ascii(line) for line in lines]
     if options.color:
@@ -42,6 +44,8 @@ def _what(audit: Audit, options: Options) -> list[str]:
 
 
 def _body(audit: Audit, options: Options) -> list[str]:
+    from ..report.spelling import clean
+
     lines: list[str] = []
     if audit.server is not None:
         cut = (
@@ -68,7 +72,7 @@ def _body(audit: Audit, options: Options) -> list[str]:
     if audit.repair is not None:
         lines += _entry("repair", _repair(audit), options)
     lines += [line for text in audit.notes if options.verbose for line in _entry("note", text, options)]
-    return [*lines, "", *(f"next      {command}" for command in audit.next)]
+    return [*lines, "", *(f"next      {clean(command)}" for command in audit.next)]
 
 
 def _integrity(integrity: Integrity, options: Options) -> list[str]:
