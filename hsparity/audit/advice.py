@@ -165,12 +165,10 @@ def integrity_headline(integrity: Integrity, serious: bool) -> tuple[Verdict, st
     if integrity.change:
         return (
             Verdict.INCONCLUSIVE,
-            f"The states change their make at {integrity.change}; an engine settles what changes.",
+            f"From {integrity.change} on another make, or other texts; an engine settles which.",
         )
-    return (
-        Verdict.PARITY,
-        f"The files are whole: {integrity.samples:,} samples. Whose states they are was not asked.",
-    )
+    state = "Nothing is damaged" if integrity.troubles else "The files are whole"
+    return Verdict.PARITY, f"{state}: {integrity.samples:,} samples. Whose states they are was not asked."
 
 
 def next_commands(wanted: Wanted, group: Group, server: Server, mended: Repair | None) -> list[str]:

@@ -27,7 +27,7 @@ from hsparity.capture.source import Source
 from hsparity.compare import check_models
 from hsparity.errors import HsparityError
 from hsparity.metrics.kernel import Norm
-from hsparity.pairing import boundaries_of
+from hsparity.pairing import boundaries_of, slots_of
 from hsparity.query import Query
 from hsparity.yardstick import find_floors
 from hsprobe.schema import token_ids_sha256
@@ -92,6 +92,8 @@ def prepare(
     matched: list[tuple[Record, str, int]] = []
     if against is not None:
         matched = _matching(dataset, readable, against, wanted)
+        drawn = set(stratified([record for record, _, _ in matched], wanted.sample, wanted.seed))
+        matched = [each for each in matched if each[0] in drawn]
         picked = [record for record, _, _ in matched]
     else:
         picked = stratified(readable, wanted.sample, wanted.seed)
@@ -141,6 +143,10 @@ def prepare(
         bool(wanted.boundaries),
     )
     claimed = claims(slots, feeds, m.num_layers, dataset.last_normed)
+    if dataset.said().settings.get("modules"):
+        claimed = Claims({}, "its slots are modules' outputs, and which of them a draft is fed is not said")
+    elif not feeds and slots_of(server):
+        claimed = replace(claimed, why_not="the server's own slots are no states of its layers")
     return Case(wanted, records, facts, integrity, slots, cand, server, floors, norm, said, claimed)
 
 
@@ -179,7 +185,7 @@ def _matching(
         left.setdefault(tuple(against.token_ids(prompt.id)[:LEAST].tolist()), []).append(prompt.id)
     found: list[tuple[Record, str, int]] = []
     for record in records:
-        if not left or len(found) == wanted.sample:
+        if not left:
             break
         try:
             sample = dataset.read(record)
@@ -194,7 +200,9 @@ def _matching(
             length = min(len(ids), len(other))
             if np.array_equal(ids[:length], other[:length]):
                 found.append((record, name, length))
-                left[start] = [n for n in left[start] if n != name]
+                left[start].remove(name)
+                if not left[start]:
+                    del left[start]
                 break
     if not found:
         notes = (

@@ -127,9 +127,17 @@ def _group(audit: Audit, group: Group, number: int, options: Options) -> list[st
             if finding.severity == "cause" and not finding.ruled_out:
                 # Which slot holds which layer is what the table above says.
                 words = f"{finding.code} {finding.name}"
-                words += "" if finding.code == "HS101" else f": {finding.headline}"
+                words += "" if finding.code == "HS101" else f": {_named(finding.headline, group)}"
                 lines += _entry("cause", f"{words}  (hsparity explain {finding.code})", options)
     return lines
+
+
+def _named(text: str, group: Group) -> str:
+    """A finding's words with the file's own names in place of the sites its slots were compared as."""
+    assert group.comparison is not None
+    for key, label in sorted(group.comparison.cand.native_labels.items(), reverse=True):
+        text = text.replace(f"the candidate's {key}", label).replace(key, label)
+    return text
 
 
 def _repair(audit: Audit) -> str:

@@ -15,6 +15,7 @@ from hsparity.errors import HsparityError
 
 DEPTH = 3  # folders below the path that are listed
 TRIED = 4  # files of one kind that are opened before it counts as unreadable
+OURS = ("manifest.json", "journal.jsonl", "scan.jsonl")
 JSON_BYTES = 64 << 20
 
 
@@ -41,7 +42,7 @@ class Look:
 
     def matching(self, pattern: str) -> list[str]:
         """Names whose whole text matches a regular expression."""
-        expression = re.compile(pattern)
+        expression = re.compile(pattern, re.DOTALL)  # a name may hold a newline
         return [name for name in self.names if expression.fullmatch(name)]
 
     def pickled(self, pattern: str) -> Any:
@@ -74,6 +75,8 @@ def _files(root: Path, under: str, depth: int) -> Iterator[str]:
         entries = list(os.scandir(root / under))
     except OSError as error:
         raise HsparityError("E202", f"cannot read {root / under}", (str(error),)) from None
+    if under and any(entry.name in OURS for entry in entries):
+        return  # a capture made of the dataset is no part of it
     for entry in entries:
         name = f"{under}/{entry.name}" if under else entry.name
         if entry.is_dir(follow_symlinks=False):
