@@ -15,7 +15,7 @@ from hsparity.audit.claims import Claims, claims, fed
 from hsparity.audit.repair import unfit
 from hsparity.audit.result import Integrity, Server
 from hsparity.audit.sample import stratified
-from hsparity.audit.scan import Facts, learnt, stamp
+from hsparity.audit.scan import Facts, learnt
 from hsparity.audit.serving import Serving
 from hsparity.audit.view import View
 from hsparity.capture import importing, slotnames
@@ -24,6 +24,7 @@ from hsparity.capture.read import open_source
 from hsparity.capture.readers.base import LAST, Dataset, Record, Slot
 from hsparity.capture.slotnames import Name
 from hsparity.capture.source import Source
+from hsparity.capture.stamps import stamps_sha256
 from hsparity.compare import check_models
 from hsparity.errors import HsparityError
 from hsparity.metrics.kernel import Norm
@@ -160,7 +161,7 @@ def _server_ids(run: Serving, slots: Sequence[Slot]) -> tuple[int, ...]:
 
 def _key(wanted: Wanted, picked: Sequence[Record]) -> str:
     # With the stamps: what was imported of a dataset that has changed since is another dataset's.
-    files = [(r.id, stamp(wanted.dataset, r)) for r in picked]
+    files = stamps_sha256(wanted.dataset, picked)
     text = f"{wanted.max_tokens} {[n.text for n in wanted.names]} {files}"
     return f"dataset-{token_ids_sha256(text.encode())[:12]}"
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from hsparity.capture.readers.base import Dataset, Record, Sample
+from hsparity.capture.stamps import stamp
 from hsparity.errors import HsparityError
 
 Progress = Callable[[float, float, str], None]
@@ -148,19 +149,6 @@ def _digest(sample: Sample) -> str:
         raw: Any = state.contiguous().view(torch.uint8).numpy()
         digest.update(raw.data)
     return digest.hexdigest()
-
-
-def stamp(dataset: Dataset, record: Record) -> str:
-    """Size and time of a sample's files, and how they are read."""
-    parts = [dataset.format, str(dataset.claimed or "")]
-    for path in (record.path, record.side):
-        if path is not None:
-            try:
-                said = path.stat()
-            except OSError:
-                return "gone"
-            parts.append(f"{said.st_size}-{said.st_mtime_ns}")
-    return " ".join(parts)
 
 
 def _holds(facts: Facts | None, stamp: str) -> bool:

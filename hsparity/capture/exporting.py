@@ -6,7 +6,6 @@ hsparity-export.jsonl   one line for each sample: its number in the dataset, or 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections import Counter
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from hsparity.capture.importing import SHOWN, Skipped
 from hsparity.capture.readers.base import Dataset, Record, Sample
 from hsparity.capture.sourced import SourceDataset
+from hsparity.capture.stamps import stamps_sha256
 from hsparity.capture.writers.base import Layout, Writer
 from hsparity.engines import machine
 from hsparity.errors import HsparityError
@@ -183,7 +183,6 @@ class _Journal:
 def _claim(
     dataset: Dataset, writer: Writer, slots: Sequence[int], layout: Layout, records: Sequence[Record]
 ) -> dict[str, Any]:
-    ids = "\n".join(record.id for record in records)
     return {
         "schema": SCHEMA,
         "from": dataset.spelled,
@@ -193,7 +192,7 @@ def _claim(
         "model": layout.model,
         "note": layout.note,
         "samples": len(records),
-        "samples_sha256": hashlib.sha256(ids.encode()).hexdigest(),
+        "samples_sha256": stamps_sha256(dataset, records),
     }
 
 

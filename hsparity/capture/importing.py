@@ -16,10 +16,19 @@ import numpy as np
 from hsparity.capture import checkpoint, slotnames
 from hsparity.capture.readers.base import Dataset, Record, Said, Sample, Slot
 from hsparity.capture.slotnames import Name
+from hsparity.capture.stamps import stamps_sha256
 from hsparity.engines import machine
 from hsparity.errors import HsparityError
 from hsprobe.protocol import ProbeError
-from hsprobe.schema import SCHEMA, CaptureManifest, CaptureSpec, Prompt, Site, token_ids_sha256
+from hsprobe.schema import (
+    SCHEMA,
+    CaptureManifest,
+    CaptureSpec,
+    Prompt,
+    Site,
+    canonical_sha256,
+    token_ids_sha256,
+)
 from hsprobe.writer import CaptureWriter
 
 if TYPE_CHECKING:
@@ -109,7 +118,9 @@ def import_dataset(
             "format": dataset.format,
             "slots": [name.text for name in wish.names],
             "max_tokens": wish.max_tokens,
-            "records": [record.id for record in found],
+            # What was made anew under the same names is another dataset.
+            "records": stamps_sha256(dataset, found),
+            "token_ids": canonical_sha256(wish.token_ids) if wish.token_ids else "",
         },
     )
     try:
@@ -132,7 +143,14 @@ def _import(
         num_layers = shape.num_layers
     layout: _Layout | None = None
     skipped: list[Skipped] = []
-    warned: list[str] = []
+    if wish.token_ids and len(wish.token_ids) > len(records):
+        notes = (f"lists    {len(wish.token_ids)}", f"samples  {len(records)}")
+        raise HsparityError(
+            "E105",
+            "--token-ids holds more lists than there are samples",
+            notes,
+            "one list for each sample, in order",
+        )
     for number, record in enumerate(records):
         if progress:
             progress(number, len(records), record.id)
@@ -149,16 +167,15 @@ def _import(
                     "E216", f"of another make than the first: {fault[1]}, not {fault[0]}", notes
                 )
         except HsparityError as error:
-            if error.code in ("E102", "E220"):
+            if error.code in ("E102", "E103", "E105", "E220"):
                 raise
             skipped.append(Skipped(record.id, error.code, error.message))
             continue
-        warned += [f"{record.id}: {text}" for text in sample.warnings]
         if record.id not in writer.done:
             _commit(writer, number, record, sample, layout, wish.max_tokens)
     if layout is None:
         raise nothing_readable(dataset, skipped)
-    manifest = _manifest(dataset, said, spec, writer, layout, num_layers, skipped, warned)
+    manifest = _manifest(dataset, said, spec, writer, layout, num_layers, skipped)
     writer.finish(manifest)
     return Imported(writer.out, manifest, tuple(skipped))
 
@@ -188,20 +205,37 @@ def temporary(
 
 
 def _completed(sample: Sample, record: Record, wish: Wish, number: int) -> Sample:
-    """The sample with token ids. Raises E216 for a length that contradicts them, E220 where there are none."""
+    """The sample with token ids. Raises E105 and E103 for ids that do not fit it, E216 for a length that contradicts its
+    own, E220 where there are none."""
+    rows = len(sample.states[0])
+    most = rows if sample.positions is None else int(sample.positions.max(initial=-1)) + 1
     if sample.token_ids is None:
         if wish.token_ids is None or number >= len(wish.token_ids):
             raise HsparityError(
                 "E220",
                 f"{record.path} holds no token ids, and states are compared token by token",
-                (f"sample {record.id}: {len(sample.states[0])} rows",),
+                (f"sample {record.id}: {rows} rows",),
                 "give them, one list for each sample: hsparity import … --token-ids ids.jsonl",
             )
-        sample = replace(sample, token_ids=np.array(wish.token_ids[number], np.int64))
+        given = np.array(wish.token_ids[number], np.int64)
+        # The last token that was made is never fed, and may or may not be in the list.
+        if not most <= len(given) <= most + 1 or (sample.positions is None and len(given) != rows):
+            notes = (
+                f"sample {record.id}  {most} tokens, by its rows",
+                f"list {number + 1}  {len(given)} ids",
+            )
+            raise HsparityError(
+                "E105", "--token-ids does not fit the samples", notes, "one list for each sample, in order"
+            )
+        kept = tuple(text for text in sample.warnings if "token ids" not in text and "prompt ids" not in text)
+        sample = replace(sample, token_ids=given, warnings=kept)
+    elif wish.token_ids is not None:
+        why = f"sample {record.id}: {len(sample.token_ids)} ids in its file"
+        raise HsparityError("E103", "--token-ids is for files that hold none", (why,), "leave it out")
     assert sample.token_ids is not None
-    rows, tokens = len(sample.states[0]), len(sample.token_ids)
-    if sample.positions is None and rows != tokens:
-        notes = (f"token ids  {tokens}", f"rows       {rows}")
+    tokens = len(sample.token_ids)
+    if most > tokens or (sample.positions is None and rows != tokens):
+        notes = (f"token ids  {tokens}", f"rows       {rows}, up to position {most - 1}")
         raise HsparityError("E216", f"{rows} rows of states for {tokens} token ids", notes)
     if not rows:
         raise HsparityError("E216", "it has no row")
@@ -242,13 +276,8 @@ def _commit(
         "steps": torch.zeros(len(kept), dtype=torch.int32),
     }
     sites = {key: state[order].contiguous() for key, state in zip(layout.keys, sample.states, strict=True)}
-    writer.commit(
-        number,
-        prompt,
-        tensors,
-        sites,
-        {"mask": None if sample.loss_mask is None else int(sample.loss_mask.sum())},
-    )
+    figures = {"warnings": list(sample.warnings)}
+    writer.commit(number, prompt, tensors, sites, figures)
 
 
 def _spans(gaps: np.ndarray) -> Iterable[tuple[int, int]]:
@@ -264,9 +293,10 @@ def _manifest(
     layout: _Layout,
     num_layers: int,
     skipped: Sequence[Skipped],
-    warned: Sequence[str],
 ) -> CaptureManifest:
     done = list(writer.done.values())
+    # From the journal: a resumed import does not read again what is done.
+    warned = [f"{c.prompt.id}: {text}" for c in done for text in c.figures.get("warnings", ())]
     # Ids are those of slots whose place is not known otherwise.
     unplaced = [s for s, key in zip(layout.slots, layout.keys, strict=True) if key.startswith("slot.")]
     ids = [slot.native_id for slot in unplaced if slot.native_id is not None]

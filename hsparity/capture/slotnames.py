@@ -32,7 +32,10 @@ def parse(text: str | None) -> tuple[Name, ...]:
     """The names of a list, in slot order; none when it is left out. Raises E102."""
     if not text:
         return ()
-    return tuple(_name(part.strip().lower(), text) for part in text.split(","))
+    names = tuple(_name(part.strip().lower(), text) for part in text.split(","))
+    if sum(name.last for name in names) > 1:
+        raise HsparityError("E102", f"bad --slots {text[:60]!r}: only one slot is the last state", help=HELP)
+    return names
 
 
 def _name(part: str, text: str) -> Name:

@@ -102,19 +102,21 @@ def import_(
 
 
 def refuse_foreign(out: Path, source: str) -> None:
-    """Raises E106 for the source itself, and for a folder that holds something else than a capture that was begun."""
+    """Raises E106 for a place inside the source, and for a folder that holds something else than a capture that was begun."""
     from ..capture import sides
 
-    if out.exists() and Path(source).resolve() == out.resolve():
-        raise HsparityError(
-            "E106", "the output is the input", (f"both are {out}",), "name another folder with -o"
-        )
-    if out.is_dir() and any(out.iterdir()) and sides.spec_of(out) is None:
-        there = ", ".join(sorted(p.name for p in out.iterdir())[:3])
-        notes = (f"there: {there}",)
-        raise HsparityError(
-            "E106", f"{out} holds other files and no capture", notes, "name a folder that is new or empty"
-        )
+    here, there = out.resolve(), Path(source).resolve()
+    if here == there or there in here.parents:
+        notes = (f"input   {there}", f"output  {here}")
+        raise HsparityError("E106", "the output lies in the input", notes, "name another folder with -o")
+    if not out.is_dir() or sides.spec_of(out) is not None:
+        return
+    # An import that was stopped in its first write leaves these.
+    held = sorted(p.name for p in out.iterdir() if p.name != "shards" and not p.name.startswith("spec.json."))
+    if held or any((out / "shards").glob("*")):
+        why = f"there: {', '.join(held[:3]) or 'shards/'}"
+        help_text = "name a folder that is new or empty"
+        raise HsparityError("E106", f"{out} holds other files and no capture", (why,), help_text)
 
 
 def _token_ids(name: str | None) -> tuple[tuple[int, ...], ...] | None:
@@ -134,7 +136,7 @@ def _token_ids(name: str | None) -> tuple[tuple[int, ...], ...] | None:
             ):
                 raise HsparityError("E105", f"{name} line {number} is no list of token ids", (line[:60],))
             found.append(tuple(value))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise HsparityError("E105", f"cannot read token ids from {name}", (str(error)[:160],)) from None
     return tuple(found)
 

@@ -50,11 +50,11 @@ def test_one_config_has_two_meanings(live: tuple[Path, subprocess.CompletedProce
 
 
 def test_it_announces_its_steps(live: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    """stderr counts the steps and says how long is left; stdout holds the two reports alone."""
+    """stderr counts the steps and says how long is left; stdout holds the two reports and the audit alone."""
     _, done = live
     steps = re.findall(r"^\[(\d+)/(\d+)\] .*\(about .* left\)$", done.stderr, re.MULTILINE)
     assert [int(n) for n, _ in steps] == list(range(1, int(steps[0][1]) + 1))
-    assert done.stdout.count("\n# ") + done.stdout.startswith("# ") == 2
+    assert done.stdout.count("\n# ") + done.stdout.startswith("# ") == 3
     assert "left)" not in done.stdout
 
 
