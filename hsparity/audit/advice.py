@@ -25,29 +25,43 @@ def shift_of(readings: Sequence[Reading], server: Server) -> int | None:
     return shifts.pop() if len(shifts) == 1 else None
 
 
-def headline(group: Group, server: Server, others: Sequence[Group], why_not: str) -> str:
-    """One sentence on the main group; what changes within the dataset comes first."""
+def headline(group: Group, server: Server, others: Sequence[Group], why_not: str, model: str) -> str:
+    """One sentence on the main group; what changes within the dataset comes first. `model`: whose states the files say
+    they are."""
     comparison = group.comparison
     assert comparison is not None
     shift = shift_of(group.readings, server)
+    feeds = "the draft is to get" if server.named else f"{server.engine} feeds"
     if since := next((g.since for g in (group, *others) if g.since), ""):
         return f"From {since} on the dataset is of another make: its slots hold other states than before."
     if shift:
         held = listed([r.boundary for r in group.readings if r.role != LAST])
         way = "earlier" if shift < 0 else "later"
         many = "one layer" if abs(shift) == 1 else f"{abs(shift)} layers"
-        feeds = "the draft is to get" if server.named else f"{server.engine} feeds"
         return (
             f"{many[:1].upper()}{many[1:]} {way}: {feeds} boundaries {listed(server.feeds)}, "
-            f"the dataset holds {held}: your cause."
+            f"the dataset holds {held}. This is your cause."
         )
+    if refuted := [r for r in group.readings if r.refuted]:
+        words = "; ".join(f"{r.slot} is said to be {r.said} and holds {r.holds}" for r in refuted[:3])
+        return f"{words}."
     if comparison.verdict is Verdict.PARITY and not others:
         if why_not:
-            held = listed([r.boundary for r in group.readings])
-            return f"The states are {server.engine}'s boundaries {held}, but {why_not}."
-        whose = "named" if server.named else f"{server.engine} feeds the draft"
-        return f"These are the states {whose}: boundaries {listed(server.feeds)}, within {_yard(comparison.floor.kind)}."
+            held = ", ".join(r.holds for r in group.readings)
+            return f"The states are {server.engine}'s ({held}), but {why_not}."
+        return f"These are the states {_whose(server)}: boundaries {listed(server.feeds)}, within {_yard(comparison.floor.kind)}."
     lead = next((f for f in comparison.findings if f.severity == "cause" and not f.ruled_out), None)
+    wrong = [r for r in group.readings if r.right is False and r.role != LAST and r.holds]
+    if wrong and lead is not None and lead.code == "HS101":
+        words = "; ".join(f"{r.slot} holds {r.holds} where {feeds} {r.server}" for r in wrong[:3])
+        return f"{words}. This is your cause."
+    if (lead is None or not lead.structural) and not any(r.holds for r in group.readings):
+        said = (
+            f": the files say {model}"
+            if model and model.rstrip("/").split("/")[-1] not in server.model
+            else ""
+        )
+        return f"No slot is a state of any layer of {server.model}{said}."
     if why_not and lead is None:
         return f"{why_not[:1].upper()}{why_not[1:]}."
     if lead is not None:
@@ -55,7 +69,17 @@ def headline(group: Group, server: Server, others: Sequence[Group], why_not: str
     if comparison.verdict is Verdict.PARITY:
         count = sum(len(o.samples) for o in others)
         return f"{count} of the sampled samples hold other states than the rest."
+    if comparison.floor.kind == "none" and all(r.right for r in group.readings if r.right is not None):
+        return f"The right tensors (boundaries {listed(server.feeds)}); their numbers are not judged without a floor."
     return comparison.headline
+
+
+def _whose(server: Server) -> str:
+    if server.named:
+        return "named"
+    if server.ids:
+        return f"{server.engine} feeds the draft"
+    return f"{server.engine} feeds a draft whose config gives no ids"
 
 
 def _yard(kind: str) -> str:
@@ -65,7 +89,9 @@ def _yard(kind: str) -> str:
 def numbering(readings: Sequence[Reading], ids: Sequence[int], server: Server, producer: str) -> str:
     """How both sides' ids and boundaries relate; "" where one side has no ids, or its slots are not read."""
     held = [r.boundary for r in readings if r.role != LAST]
-    if not ids or not server.ids or None in held or len(held) != len(ids) or not server.feeds:
+    if server.named and server.slots and server.slots != server.feeds:
+        return f"boundaries {listed(server.feeds)} were named; the server's own slots are boundaries {listed(server.slots)}"
+    if server.named or not ids or not server.ids or None in held or len(held) != len(ids) or not server.feeds:
         return ""
     mine, theirs = listed(ids), listed(server.ids)
     have, fed = listed(held), listed(server.feeds)
@@ -153,7 +179,10 @@ def fixes(group: Group, server: Server, trainer: str) -> list[str]:
 def _trainer(server: Server, trainer: str) -> str:
     if not trainer:
         return ""
-    told = draft_config(server.feeds, server.num_layers, (), server.architecture, trainer).get(trainer, "")
+    # To 0.3 and 0.4 a list names the verifier's last state as well; later releases add it.
+    old = trainer.startswith(("speculators 0.3", "speculators 0.4"))
+    wanted = (*server.feeds, server.num_layers) if old else server.feeds
+    told = draft_config(wanted, server.num_layers, (), server.architecture, trainer).get(trainer, "")
     return f": {trainer} {told}" if told else ""
 
 
@@ -183,19 +212,26 @@ def next_commands(wanted: Wanted, group: Group, server: Server, mended: Repair |
         end = words.index("--") if "--" in words else len(words)  # the engine's own arguments stay last
         return shlex.join([*words[:end], *more, *words[end:]])
 
-    lines = []
     held = [r.boundary for r in group.readings if r.role != LAST]
     known = [b for b in held if b is not None]
+    if mended is not None and mended.out:
+        words = [mended.out if word == wanted.dataset.spelled else word for word in wanted.typed]
+        at = words.index("--repair") if "--repair" in words else len(words)
+        return [shlex.join([*words[:at], *words[at + 2 :]])] if words else []
+    lines = []
     if not server.feeds:
-        lines.append(again("--boundaries", ",".join(map(str, known)) or "LIST"))
-    if mended is not None and mended.possible and not mended.out:
+        # What was found is not filled in: it could only come out as PARITY.
+        lines.append(again("--ids", "IDS") if wanted.serving else again("--boundaries", "LIST"))
+    if mended is not None and mended.possible:
         lines.append(again("--repair", "repaired/"))
     wrong = any(r.right is False for r in group.readings if r.role != LAST)
     if wrong and wanted.serving is not None and not server.named and len(known) == len(held):
         ids = ids_for(known, server)
         if ids is not None:
             lines.append(again("--ids", ",".join(map(str, ids))))
-    return lines or [again("--html", "audit.html")]
+    causes = [] if group.comparison is None else group.comparison.findings
+    lead = next((f for f in causes if f.severity == "cause" and not f.ruled_out), None)
+    return lines or ([f"hsparity explain {lead.code}"] if lead else [])
 
 
 def listed(numbers: Sequence[int | None]) -> str:

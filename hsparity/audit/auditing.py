@@ -151,24 +151,24 @@ def _audit(case: Case, groups: tuple[Group, ...], mended: Repair | None) -> Audi
     verdicts = {g.comparison.verdict for g in groups if g.comparison is not None}
     serious = any(t.kind in SERIOUS for t in case.integrity.troubles)
     verdict = Verdict.PARITY
-    wrong = case.claimed.refuted or any(r.right is False for r in main.readings)
+    wrong = case.claimed.refuted or any(r.right is False or r.refuted for r in main.readings)
     if Verdict.DIVERGED in verdicts or others or wrong:
         verdict = Verdict.DIVERGED
     elif Verdict.INCONCLUSIVE in verdicts or case.claimed.why_not:
         verdict = Verdict.INCONCLUSIVE
     ids = [s.native_id for s in case.slots if s.role != LAST]
     known = tuple(i for i in ids if i is not None) if None not in ids else ()
-    headline = advice.headline(main, server, others, case.claimed.why_not)
+    headline = advice.headline(main, server, others, case.claimed.why_not, said.model)
     if verdict is Verdict.PARITY and serious:
         verdict, (_, headline) = Verdict.DIVERGED, advice.integrity_headline(case.integrity, True)
-    comparison = main.comparison
+    counted = [g.comparison.alignment.tokens for g in groups if g.comparison]
     return replace(
         _frame(case.wanted, case.integrity),
         verdict=verdict,
         headline=headline,
         server=server,
         sampled=len(case.cand.prompts),
-        tokens=comparison.alignment.tokens if comparison else 0,
+        tokens=sum(counted),
         groups=groups,
         fix=tuple(advice.fixes(main, server, producer if said.producer == "speculators" else "")),
         repair=mended,

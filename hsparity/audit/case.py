@@ -112,13 +112,10 @@ def prepare(
         top = max(max(i) for i in ids.values())
         serving.check_model(wanted.serving, cand.manifest.hidden_size, top, dataset.spelled)
         run = replace(wanted.serving, ids=_server_ids(wanted.serving, slots))
-        prompts = serving.prompts_of(cand.manifest, ids)
-        server = open_source(serving.run(run, prompts, wanted.work))
-        floors = (
-            _floors(wanted)
-            if wanted.floors
-            else [open_source(p) for p in serving.floor(run, prompts, wanted.work)]
-        )
+        specs = serving.prompts_of(cand.manifest, ids)
+        server = open_source(serving.run(run, specs, wanted.work))
+        made_floor = [] if wanted.floors else serving.floor(run, specs, wanted.work)
+        floors = [*_floors(wanted), *(open_source(p) for p in made_floor)]
     else:
         server, floors = View(against, cut={name: length for _, name, length in matched}), _floors(wanted)
         cand = View(cand, cut={record.id: length for record, _, length in matched})
@@ -129,7 +126,8 @@ def prepare(
         None if known is None else Norm(torch.from_numpy(known[0] + 1.0 if known[2] else known[0]), known[1])
     )
     m = server.manifest
-    feeds = wanted.boundaries or fed(server, align_rows(server, cand, (), Query()).prompts, norm)
+    prompts = align_rows(server, cand, (), Query()).prompts
+    feeds = wanted.boundaries or fed(server, prompts, norm)
     ids_given = m.settings.get("native_ids") or ()
     model = wanted.serving.typed if wanted.serving and wanted.serving.typed else m.model
     said = Server(
@@ -141,7 +139,9 @@ def prepare(
         m.num_layers,
         tuple(ids_given),
         tuple(feeds),
-        bool(wanted.boundaries),
+        own=bool(ids_given) and wanted.serving is not None and wanted.serving.ids is None,
+        named=bool(wanted.boundaries),
+        slots=fed(server, prompts, norm) if wanted.boundaries else tuple(feeds),
     )
     claimed = claims(slots, feeds, m.num_layers, dataset.last_normed)
     if dataset.said().settings.get("modules"):

@@ -35,6 +35,7 @@ class Claims:
     places: tuple[
         int, ...
     ] = ()  # what a dataset for this server holds, slot by slot; empty where it is not known
+    free_last: bool = False  # nothing says what a last state ought to be
     refuted: bool = False  # the number of slots alone shows that these are not what the server feeds
 
 
@@ -80,14 +81,14 @@ def claims(slots: Sequence[Slot], feeds: Sequence[int], num_layers: int, last_no
     refuted = refuted and not any(slots[i].site for i in aux)
     places = (*feeds, *(end for _ in ends)) if feeds and len(set(feeds)) == len(feeds) else ()
     if why and aux:
-        return Claims({}, why, places=places, refuted=refuted)
+        return Claims({}, why, places=places, free_last=last_normed is None, refuted=refuted)
     numbers = {**({} if why else dict(zip(aux, feeds, strict=True))), **dict.fromkeys(ends, end)}
     sites: dict[int, str] = {}
     for i, number in numbers.items():
         key = "final_norm" if number > num_layers else Site("boundary", number).key
         if key not in sites.values():
             sites[i] = key
-    return Claims(sites, why, numbers, places)
+    return Claims(sites, why, numbers, places, last_normed is None)
 
 
 def _mismatch(aux: int, has_last: bool, feeds: Sequence[int]) -> tuple[str, bool]:
@@ -123,6 +124,7 @@ def summed(
         best, rival = int(order[0]), int(order[1]) if len(order) > 1 else int(order[0])
         read_plainly = plain(errors[k])
         wanted = claimed.numbers.get(k)
+        told = _told(slot, num_layers)
         made.append(
             Reading(
                 slot=slot.label,
@@ -135,9 +137,20 @@ def summed(
                 rival_error=float(errors[k, rival]),
                 server=worded(wanted, num_layers) if wanted is not None else "",
                 right=_right(errors[k], numbers.index(wanted)) if wanted in numbers else None,
+                refuted=told in numbers and _right(errors[k], numbers.index(told)) is False,
             )
         )
     return tuple(made)
+
+
+def _told(slot: Slot, num_layers: int) -> int | None:
+    """The place that the files or the user say a slot is; L + 1: the normed last one."""
+    if slot.role == LAST and slot.normed is not None:
+        return num_layers + int(slot.normed)
+    site = Site.parse(slot.site) if slot.site else None
+    if site is None or site.kind not in ("boundary", "final_norm"):
+        return None
+    return num_layers + 1 if site.kind == "final_norm" else site.index
 
 
 def _right(errors: NDArray[np.float64], wanted: int) -> bool | None:

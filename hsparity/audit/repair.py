@@ -71,6 +71,9 @@ def way_for(group: Group, claimed: Claims, num_layers: int, norm: Norm | None) -
     held = {r.boundary: k for k, r in reversed(list(enumerate(readings))) if r.boundary is not None}
     # The slot that stands at each place now; the last states come behind the others wherever the file has them.
     order = sorted(range(len(readings)), key=lambda k: (readings[k].role == LAST, k))
+    # A last state of which the format says nothing stays as it is.
+    kept = [k for k in order if readings[k].role == LAST and claimed.free_last][-1:]
+    order = [k for k in order if k not in kept]
     standing = order if len(order) == len(claimed.places) else []
     sources, steps = [], []
     for j, wanted in enumerate(claimed.places):
@@ -83,7 +86,7 @@ def way_for(group: Group, claimed: Claims, num_layers: int, norm: Norm | None) -
     used = {s.slot for s in sources}
     left = [readings[k].slot for k in order if k not in used] if not standing else []
     steps += [f"{', '.join(left)} left out"] if left else []
-    return Way(tuple(sources), tuple(steps))
+    return Way((*sources, *(Source(k) for k in kept)), tuple(steps))
 
 
 def _stuck(finding: Finding) -> str:

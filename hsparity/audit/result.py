@@ -55,6 +55,7 @@ class Reading:
     rival_error: float
     server: str  # what the server feeds at this place; "" where it feeds none
     right: bool | None  # None: nothing says what it should be
+    refuted: bool = False  # the files or the user say that it is another place than it holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,9 @@ class Server:
     feeds: tuple[
         int, ...
     ]  # boundaries of its slots, by the data, in their order; empty where nothing says it
+    own: bool = False  # `ids` are the dataset's own: none were given
     named: bool = False  # `feeds` are the boundaries that the user named
+    slots: tuple[int, ...] = ()  # what its own slots are, by the data
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,8 @@ def load(
 ) -> tuple[PromptSpec, ...]:
     """The prompts of a file (the shipped English set when None), as token ids.
 
-    Lines are {"id", "text"}, {"id", "messages"}, {"id", "token_ids"} (or prompt_token_ids, input_ids), a
+    A folder is a capture or a dataset, whose tokens are taken. Lines of a file are {"id", "text"}, {"id", "messages"},
+    {"id", "token_ids"} (or prompt_token_ids, input_ids), a
     string, or a list of ids; in a .txt file every line that is not blank is a prompt. `engine` names the
     interpreter that tokenises when hsparity's own has no transformers. `limit` keeps the first prompts,
     `max_tokens` the first ids of each. Raises E105 with the line number.
@@ -74,7 +75,9 @@ def load(
 
 
 def parse(file: Path) -> list[Item]:
-    """The lines of a prompts file. Raises E105."""
+    """The lines of a prompts file, or the samples of a capture or dataset as token ids. Raises E105, E2xx."""
+    if file.is_dir():
+        return _samples(file)
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -96,6 +99,26 @@ def parse(file: Path) -> list[Item]:
     if not items:
         raise HsparityError(
             "E105", f"no prompts in {file}", help='a line is {"id": "a", "text": "Once upon a time"}'
+        )
+    return items
+
+
+def _samples(folder: Path) -> list[Item]:
+    """What a folder of states was computed from: the same tokens for another engine."""
+    from .foreign import open_dataset
+
+    dataset = open_dataset(folder, str(folder))
+    items = []
+    for number, record in enumerate(dataset.records(), 1):
+        try:
+            ids = dataset.read(record).token_ids
+        except HsparityError:
+            continue  # audit counts the damaged ones
+        if ids is not None and len(ids):
+            items.append(Item(record.id, number, token_ids=tuple(int(i) for i in ids)))
+    if not items:
+        raise HsparityError(
+            "E105", f"no sample of {folder} holds token ids", help=f"hsparity inspect {folder}"
         )
     return items
 

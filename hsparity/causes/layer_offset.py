@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hsparity.model import Finding
 
 
-# Whose target_layers this project's first users had trained with.
+# Whose --layer-ids this project's first users had trained with.
 TRAINER = "speculators 0.4.0"
 
 

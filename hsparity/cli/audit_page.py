@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
+from html import escape
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from ..audit.result import Audit, Group, Integrity
+    from ..audit.result import Audit, Group, Integrity, Server
     from ..report.base import Options
 
 STYLES = {"parity": "green", "diverged": "red", "inconclusive": "yellow"}
+# Of the files alone: whose states they are is another question.
+FILES = {"parity": "WHOLE", "diverged": "DAMAGED", "inconclusive": "UNCLEAR"}
 LABEL = 10
+OWN = " (the dataset's own)"
 
 
 def render(audit: Audit, options: Options) -> str:
     """The result as text at `options.width` columns."""
     from ..report.spelling import clean, to_ascii
 
-    word = audit.verdict.value.upper()
+    word = audit.verdict.value.upper() if audit.server else FILES[audit.verdict.value]
     verdict = f"{word}  {clean(audit.headline)}"
     lines = [verdict]
     if not options.quiet:
@@ -37,10 +42,16 @@ def _what(audit: Audit, options: Options) -> list[str]:
     lines = _entry("dataset", f"{audit.dataset}  ({audit.title}{made})", options)
     if audit.server is not None:
         s = audit.server
-        ids = f", ids {','.join(map(str, s.ids))}" if s.ids else ""
-        lines += _entry("server", f"{s.engine} {s.version}{ids}: {s.path}", options)
+        lines += _entry("server", f"{s.engine} {s.version}{_ids(s)}: {s.path}", options)
         lines += _entry("model", f"{s.model}  ({s.architecture}, {s.num_layers} layers)", options)
     return lines
+
+
+def _ids(server: Server) -> str:
+    """What the server was told to feed."""
+    if server.ids:
+        return f", ids {','.join(map(str, server.ids))}{OWN if server.own else ''}"
+    return ", no ids given: its default" if server.slots else ""
 
 
 def _body(audit: Audit, options: Options) -> list[str]:
@@ -114,10 +125,15 @@ def _group(audit: Audit, group: Group, number: int, options: Options) -> list[st
     marks: dict[bool | None, str] = {True: "as it should be", False: "not that", None: ""}
     columns = (
         Column("slot", tuple(r.slot for r in rows), left=True),
-        Column("said", tuple(r.said or "-" for r in rows), left=True, rank=2),
+        Column(
+            "said",
+            tuple((r.said or "-") + (" (wrong)" if r.refuted else "") for r in rows),
+            left=True,
+            rank=2,
+        ),
         Column("holds, by the data", tuple(r.holds or "no boundary" for r in rows), left=True),
-        Column("rel-L2", tuple(error(r.error) for r in rows)),
-        Column("next best", tuple(f"{r.rival} {error(r.rival_error)}" for r in rows), left=True, rank=3),
+        Column("rel-L2", tuple(error(r.error) for r in rows), rank=3),
+        Column("next best", tuple(f"{r.rival} {error(r.rival_error)}" for r in rows), left=True, rank=4),
         Column("ought to be", tuple(r.server or "-" for r in rows), left=True),
         Column("", tuple(marks[r.right] for r in rows), left=True, rank=1),
     )
@@ -137,6 +153,8 @@ def _named(text: str, group: Group) -> str:
     assert group.comparison is not None
     for key, label in sorted(group.comparison.cand.native_labels.items(), reverse=True):
         text = text.replace(f"the candidate's {key}", label).replace(key, label)
+    for theirs, ours in (("candidate", "dataset"), ("reference", "server"), ("other side", "server")):
+        text = text.replace(theirs, ours)
     return text
 
 
@@ -162,3 +180,34 @@ def _wrapped(text: str, width: int, rest: str) -> list[str]:
     return textwrap.wrap(
         text, max(width, 40), subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     ) or [""]
+
+
+def as_html(audit: Audit, options: Options) -> str:
+    """The page as one HTML file that asks nothing of the network."""
+    page = escape(
+        render(audit, replace(options, width=100, color=False, unicode=True, quiet=False, verbose=True))
+    )
+    title = escape(f"{audit.verdict.value.upper()}: {audit.dataset}")
+    return HTML.format(title=title, page=page)
+
+
+HTML = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark }}
+body {{ margin: 2rem auto; max-width: 104ch; padding: 0 1rem }}
+pre {{ font: 14px/1.5 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere }}
+</style>
+</head>
+<body>
+<main>
+<pre>{page}</pre>
+</main>
+</body>
+</html>
+"""

@@ -128,7 +128,7 @@ EXIT_CODES = {"parity": ExitCode.PARITY, "diverged": ExitCode.DIVERGED, "inconcl
     REPORTS,
     "--html",
     metavar="FILE",
-    help="Write the comparison of the sampled samples as a one-file HTML report.",
+    help="Write the page as one HTML file.",
 )
 @grouped_option(
     REPORTS, "--json", "json_", metavar="FILE", help="Write the whole result; '-' for standard output."
@@ -206,6 +206,18 @@ def _wanted(given: dict[str, Any]) -> Wanted:
     if given["engine"] and given["against"]:
         notes = (f"--engine {given['engine']}", f"--against {given['against']}")
         raise HsparityError("E103", "--engine and --against exclude each other", notes, "give one of the two")
+    if given["ids"] is not None and not given["engine"]:
+        made = (
+            f"{given['against']} feeds what it was captured with"
+            if given["against"]
+            else "no server is asked"
+        )
+        raise HsparityError(
+            "E103",
+            "--ids goes with --engine",
+            (made,),
+            "--engine E --ids LIST, or --boundaries LIST for what the draft is fed",
+        )
     dataset = foreign.open_dataset(path, given["dataset"], given["format_"])
     names = slotnames.parse(given["slots"])
     dataset.claimed = slotnames.aux_count(names)
@@ -293,20 +305,19 @@ def _work(given: dict[str, Any], path: Path) -> Path:
 
 
 def _write(result: Audit, outputs: dict[str, str], given: dict[str, Any]) -> None:
-    from ..report import reporters
-    from .audit_page import render
+    from .audit_page import as_html, render
 
     options = console_options(given["color"], quiet=given["quiet"], verbose=given["verbose"])
     if outputs.get("json") == "-":
         click.echo(result.to_json(indent=1))
     else:
         click.echo(render(result, options), color=options.color)
-    texts = {"json": lambda: result.to_json(indent=1) + "\n"}
-    comparison = result.groups[0].comparison if result.groups else None
-    if comparison is not None:
-        texts["html"] = lambda: reporters()["html"].render(comparison, options)
+    texts = {
+        "json": lambda: result.to_json(indent=1) + "\n",
+        "html": lambda: as_html(result, options),
+    }
     for name, path in outputs.items():
-        if path == "-" or name not in texts:
+        if path == "-":
             continue
         try:
             Path(path).write_text(texts[name](), encoding="utf-8", errors="backslashreplace")

@@ -52,7 +52,8 @@ CONTEXT = {"ignore_unknown_options": False, "allow_interspersed_args": True}
     PROMPTS,
     "--prompts",
     metavar="FILE",
-    help="JSONL: text, chat messages or token ids; or .txt, a prompt a line.  [default: a small English set]",
+    help="JSONL: text, chat messages or token ids; .txt, a prompt a line; or a dataset or capture, for its tokens.  "
+    "[default: a small English set]",
 )
 @grouped_option(PROMPTS, "--limit", type=click.IntRange(min=1), metavar="N", help="Take the first N prompts.")
 @grouped_option(

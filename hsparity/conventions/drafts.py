@@ -59,7 +59,8 @@ def _own_terms(rule: Rule, boundaries: Ids, num_layers: int) -> str:
 
 
 def sentence(answer: Answer, boundaries: Ids, num_layers: int | None) -> str:
-    """What to write in this row's own terms: "layer_ids [2,30,58]", and how the engine reads exactly this list."""
+    """What to write in this row's own terms, "eagle_aux_hidden_state_layer_ids [2,30,58]", and how the engine reads exactly
+    this list."""
     written = answer.rule.numbering.write(boundaries, num_layers)
     if not written.ids or written.said:
         return f"{answer.rule.setting}: {written.text}"

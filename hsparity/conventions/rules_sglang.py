@@ -20,7 +20,7 @@ from .rule import (
 _MOST = Rule(
     "sglang",
     "SGLang, most families",
-    "layer_ids",
+    "eagle_config.eagle_aux_hidden_state_layer_ids",
     "Llama, Mistral, Ministral3, Phi3, InternLM3, Qwen2, Qwen3, Apertus, EXAONE-MoE, GLM4-MoE, GLM5-Next, "
     "Bailing-MoE, MiniMax-M2, LongCat-Flash",
     "0.4.9",

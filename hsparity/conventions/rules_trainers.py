@@ -35,7 +35,7 @@ _HF = Rule(
 _SPECULATORS = Rule(
     "speculators",
     "speculators 0.3 and 0.4",
-    "target_layers",
+    "--layer-ids",
     "all models",
     "0.3.0",
     "0.4.0",

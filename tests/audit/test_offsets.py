@@ -33,7 +33,7 @@ def test_a_whole_offset(
     held = ", ".join(map(str, aux))
     assert result.verdict is Verdict.DIVERGED
     assert result.headline.startswith(f"{words}: ")
-    assert f"boundaries 2, 4, 5, the dataset holds {held}: your cause" in result.headline
+    assert f"boundaries 2, 4, 5, the dataset holds {held}. This is your cause." in result.headline
     assert bench.causes(result) == {"HS101"}
     assert bench.holds(result.groups[0].readings) == (*aux, bench.ENDS[form])
     assert [r.right for r in result.groups[0].readings] == [False, False, False, True]
@@ -45,7 +45,7 @@ def test_a_whole_offset(
 
 @pytest.mark.parametrize(
     ("form", "told"),
-    [(bench.V1, "target_layers [1,3,4]"), (bench.V2, "eagle_aux_hidden_state_layer_ids [2,4,5]")],
+    [(bench.V1, "--layer-ids [1,3,4,7]"), (bench.V2, "eagle_aux_hidden_state_layer_ids [2,4,5]")],
 )
 def test_what_the_trainer_is_to_be_told(
     tmp_path: Path, server: Path, floor: bench.Floor, form: str, told: str
@@ -63,7 +63,7 @@ def test_one_slot_off(tmp_path: Path, server: Path, floor: bench.Floor, slot: in
     assert result.verdict is Verdict.DIVERGED
     assert bench.causes(result) == {"HS101"}
     assert [r.right for r in result.groups[0].readings] == [k != slot for k in range(4)]
-    assert f"holds boundary {aux[slot]}, not {bench.FEEDS[slot]}" in result.headline
+    assert f"holds boundary {aux[slot]} where sglang feeds boundary {bench.FEEDS[slot]}" in result.headline
     assert any(f"write ids {','.join(map(str, aux))} for sglang" in text for text in result.fix)
 
 

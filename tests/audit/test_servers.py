@@ -47,7 +47,10 @@ def test_sglang_before_0_5_13_adds_one(tmp_path: Path, floor: bench.Floor, versi
     assert other.verdict is Verdict.DIVERGED
     assert other.headline.startswith("One layer later: sglang feeds boundaries 3, 5, 6")
     (text,) = (text for text in other.fix if "write ids" in text)
-    assert f"write ids 1,3,4 for sglang {version} (layer_ids [1,3,4]; adds 1 to every id)" in text
+    assert (
+        f"write ids 1,3,4 for sglang {version} (eagle_config.eagle_aux_hidden_state_layer_ids [1,3,4]; adds 1 to every id)"
+        in text
+    )
 
 
 def test_a_patched_engine_is_read_by_its_data_not_by_its_version(tmp_path: Path, floor: bench.Floor) -> None:

@@ -107,7 +107,7 @@ def test_the_server_takes_ids_as_they_are(
     found = audited(seed, tmp_path, sglang, floor)
     assert found.verdict is Verdict.DIVERGED
     assert found.headline == (
-        "One layer earlier: sglang feeds boundaries 2, 4, 6, the dataset holds 3, 5, 7: your cause."
+        "One layer earlier: sglang feeds boundaries 2, 4, 6, the dataset holds 3, 5, 7. This is your cause."
     )
     assert "same ids, different tensors" in found.numbering
     assert found.fix[0].startswith("for a draft trained on this dataset: write ids 3,5,7 for sglang")
@@ -214,7 +214,7 @@ def test_speculators_own_dataset(
         seen[name] = json.loads(out.read_text())
     assert seen["vllm"]["verdict"] == "parity"
     assert seen["sglang"]["headline"] == (
-        "One layer later: sglang feeds boundaries 3, 5, 7, the dataset holds 2, 4, 6: your cause."
+        "One layer later: sglang feeds boundaries 3, 5, 7, the dataset holds 2, 4, 6. This is your cause."
     )
     assert "write ids 1,3,5 for sglang" in seen["sglang"]["fix"][0]
     assert "same tensors, different numbering" in seen["sglang told 1,3,5"]["numbering"]

@@ -21,7 +21,7 @@ in the config of a draft trained on it
 # Of the table of conventions, what to write for those boundaries in the words of each.
 WRITE = {
     "vLLM": "eagle_aux_hidden_state_layer_ids [2,4,5]",
-    "SGLang 0.5.13+, DeepSeek and Kimi-K2": "layer_ids [2,4,5]",
+    "SGLang 0.5.13+, DeepSeek and Kimi-K2": "eagle_config.eagle_aux_hidden_state_layer_ids [2,4,5]",
     "speculators 0.9.0": "eagle_aux_hidden_state_layer_ids [2,4,5]",
 }
 

@@ -202,17 +202,17 @@ def test_each_engine_is_told_what_to_write_in_its_own_terms() -> None:
     assert said("vllm", "0.32.0", DEEPSEEK) == "eagle_aux_hidden_state_layer_ids [3,31,59]"
     assert (
         said("sglang", "0.5.23", DEEPSEEK)
-        == "layer_ids [3,31,59], used as they are because the first is not 1"
+        == "eagle_config.eagle_aux_hidden_state_layer_ids [3,31,59], used as they are because the first is not 1"
     )
-    assert said("sglang", "0.5.23", LLAMA) == "layer_ids [2,30,58]"
-    assert said("speculators", "0.4.0", LLAMA) == "target_layers [2,30,58]"
+    assert said("sglang", "0.5.23", LLAMA) == "eagle_config.eagle_aux_hidden_state_layer_ids [2,30,58]"
+    assert said("speculators", "0.4.0", LLAMA) == "--layer-ids [2,30,58]"
 
 
 def test_reports_answer_from_the_same_table() -> None:
     assert {f.engine for f in FAMILIES} == {"vllm", "sglang", "hf"}
     assert all(f in RULES for f in FAMILIES)
     assert draft_config((7, 3), 8, ("sglang",), LLAMA) == {
-        "SGLang, most families": "layer_ids [2,6]  (adds 1 to every id)"
+        "SGLang, most families": "eagle_config.eagle_aux_hidden_state_layer_ids [2,6]  (adds 1 to every id)"
     }
 
 
@@ -241,8 +241,8 @@ def test_layers_are_translated_for_every_tool(capsys) -> None:
     _, out, _ = run(capsys, "--layers", "2,30,58", "--arch", DEEPSEEK)
     text = " ".join(out.split("What to write for ")[1].split())
     assert text.startswith("boundaries 3,31,59 (the outputs of layers 2,30,58):")
-    assert "layer_ids [3,31,59], used as they are because the first is not 1" in text
-    assert "speculators 0.3.0 to 0.4.0: target_layers [2,30,58]" in text
+    assert "eagle_config.eagle_aux_hidden_state_layer_ids [3,31,59], used as they are because the first is not 1" in text
+    assert "speculators 0.3.0 to 0.4.0: --layer-ids [2,30,58]" in text
     assert run(capsys, "--boundaries", "3,31,59", "--arch", DEEPSEEK)[1] == out
 
 
