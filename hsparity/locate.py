@@ -69,7 +69,7 @@ def locate(
     for which, (name, source) in enumerate((("ref", ref), ("cand", cand))):
         slots = [p for p in _places(source, name, pairing) if p.key.startswith("slot.")]
         # In a file, boundaries are claims like any other; a probe's are what the layers held.
-        if slots and counts[which] and source.manifest.settings.get("mechanism") != "file":
+        if slots and counts[which] and not source.from_file:
             found.append(on(name, name, (which, which), slots))
         elif slots and ruler_floor is not None and not any(counts):
             found.append(on("floor", name, (ruler_floor, which), slots))

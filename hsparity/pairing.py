@@ -100,7 +100,7 @@ def _held(
     """Boundary -> site key of one side: its boundaries, else its slots taken as the boundaries asked for."""
     found = boundaries_of(source)
     slots = slots_of(source)
-    if found and slots and asked is None and source.manifest.settings.get("mechanism") == "file":
+    if found and slots and asked is None and source.from_file:
         # A file's places are all of one kind: those that nobody has named are to be found as well.
         result.unplaced[name] = slots
     if found or not slots:

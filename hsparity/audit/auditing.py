@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -28,7 +29,9 @@ from hsparity.compare import compare
 from hsparity.model import Comparison, Verdict
 from hsparity.query import Query
 from hsprobe.schema import Site
+from hsprobe.writer import write_text
 
+RECORD = "hsparity-repair.json"  # beside a repaired dataset: which sample was which, and what was done
 MOST_GROUPS = 3  # that are compared; the others are read only
 
 
@@ -235,11 +238,11 @@ def _write(
         return ways[max(i for i, start in enumerate(starts) if start <= place[record.id])]
 
     aux = tuple(b for i, b in enumerate(case.said.feeds) if b <= case.layers)
-    layout = Layout(
-        case.said.model, aux, case.layers, f"repaired from {case.wanted.dataset.spelled}: {plan.text}"
-    )
+    source = case.wanted.dataset
+    model = source.said().model or case.said.model
+    layout = Layout(model, aux, case.layers, f"repaired from {source.spelled}: {plan.text}")
     written = repair.write(
-        case.wanted.dataset,
+        source,
         out,
         case.records,
         way_of,
@@ -247,6 +250,15 @@ def _write(
         case.norm,
         step("writing the repaired dataset"),
     )
+    record = {
+        "from": source.spelled,
+        "format": source.format,
+        "producer": f"{source.said().producer} {source.said().version}".strip(),
+        "steps": list(plan.steps),
+        "samples": {str(number): name for name, number in written.items()},
+        "left_out": dict(unfit),
+    }
+    write_text(out / RECORD, json.dumps(record, indent=1, ensure_ascii=False))
     result = _verified(case, out, written)
     left = len(case.records) - len(written)
     return replace(plan, out=str(out), written=len(written), left_out=left, verdict=result.verdict)

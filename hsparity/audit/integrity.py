@@ -56,6 +56,10 @@ def _troubles(
         words = f"{odd.slots} slots of {odd.width}, {odd.dtype}, where most have {make[0]} of {make[1]}, {make[2]}"
         yield Trouble("other-make", len(others), words, _first(others))
     yield from _rows(good)
+    nameless = [f for f in good if not f.ids_digest]
+    if nameless:
+        words = "no token ids, and states are compared token by token: hsparity import … --token-ids"
+        yield Trouble("no-ids", len(nameless), words, _first(nameless))
     masked = [f for f in good if f.masked == 0]
     if masked:
         # A few are conversations that were cut before the first answer; where it is most, the mask is wrong.

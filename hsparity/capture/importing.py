@@ -123,8 +123,15 @@ def import_dataset(
             "token_ids": canonical_sha256(wish.token_ids) if wish.token_ids else "",
         },
     )
+    there = out.exists() and any(out.iterdir())
     try:
-        return _import(dataset, CaptureWriter(out, spec), spec, wish, found, progress)
+        writer = CaptureWriter(out, spec)
+        try:
+            return _import(dataset, writer, spec, wish, found, progress)
+        except HsparityError:
+            if not there and not writer.done:
+                shutil.rmtree(out, ignore_errors=True)  # nothing was kept: the corrected command starts anew
+            raise
     except ProbeError as error:
         raise HsparityError(error.code, error.message, help=error.help) from error
 
@@ -229,9 +236,14 @@ def _completed(sample: Sample, record: Record, wish: Wish, number: int) -> Sampl
             )
         kept = tuple(text for text in sample.warnings if "token ids" not in text and "prompt ids" not in text)
         sample = replace(sample, token_ids=given, warnings=kept)
-    elif wish.token_ids is not None:
+    elif wish.token_ids is not None and not _agree(sample, wish.token_ids, number):
         why = f"sample {record.id}: {len(sample.token_ids)} ids in its file"
-        raise HsparityError("E103", "--token-ids is for files that hold none", (why,), "leave it out")
+        raise HsparityError(
+            "E103",
+            "--token-ids differs from the ids in the files",
+            (why,),
+            "leave it out, or give what was fed",
+        )
     assert sample.token_ids is not None
     tokens = len(sample.token_ids)
     if most > tokens or (sample.positions is None and rows != tokens):
@@ -240,6 +252,14 @@ def _completed(sample: Sample, record: Record, wish: Wish, number: int) -> Sampl
     if not rows:
         raise HsparityError("E216", "it has no row")
     return sample
+
+
+def _agree(sample: Sample, given: Sequence[Sequence[int]], number: int) -> bool:
+    """Whether the list for a sample that has ids of its own says the same; where some samples lack ids, all have lists."""
+    if number >= len(given) or sample.token_ids is None:
+        return False
+    both = min(len(given[number]), len(sample.token_ids))
+    return list(given[number][:both]) == sample.token_ids[:both].tolist()
 
 
 def _layout(dataset: Dataset, sample: Sample, wish: Wish, num_layers: int) -> _Layout:

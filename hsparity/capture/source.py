@@ -42,6 +42,14 @@ class Source(ABC):
     def prompts(self) -> tuple[Prompt, ...]:
         return self.manifest.prompts
 
+    @property
+    def from_file(self) -> bool:
+        """Whether its places are what somebody says they are: no probe of ours saw the layers."""
+        manifest = self.manifest
+        return manifest.settings.get("mechanism") == "file" or not manifest.schema.startswith(
+            "hsparity.capture/"
+        )
+
     @cached_property
     def _known(self) -> dict[str, Prompt]:
         return {p.id: p for p in self.prompts}

@@ -165,7 +165,8 @@ def _repair(audit: Audit) -> str:
         return ("possible, " if repair.possible else "not possible: ") + repair.text
     said = repair.verdict.value if repair.verdict else "not compared"
     return (
-        f"{repair.text}. Written to {repair.out}: {repair.written:,} samples, {repair.left_out:,} left out; "
+        f"{repair.text}. Written to {repair.out} (hsparity-repair.json there says which sample was which): "
+        f"{repair.written:,} samples, {repair.left_out:,} left out; "
         f"the sampled ones, compared again: {said}"
     )
 

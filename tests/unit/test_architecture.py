@@ -76,6 +76,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "hsparity.metrics",
         "hsparity.model",
         "hsparity.registry",
+        "hsprobe",
         "hsprobe.schema",
         "numpy",
         "torch",
