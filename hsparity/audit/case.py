@@ -21,7 +21,7 @@ from hsparity.audit.view import View
 from hsparity.capture import importing, slotnames
 from hsparity.capture.importing import Wish
 from hsparity.capture.read import open_source
-from hsparity.capture.readers.base import LAST, Dataset, Record, Slot
+from hsparity.capture.readers.base import LAST, Dataset, Record, Slot, read_sample
 from hsparity.capture.slotnames import Name
 from hsparity.capture.source import Source
 from hsparity.capture.stamps import stamps_sha256
@@ -107,7 +107,7 @@ def prepare(
     if against is None:
         assert wanted.serving is not None
         kept = {p.id for p in cand.prompts}
-        cand = View(cand, cut={r.id: learnt(dataset.read(r)) for r in picked if r.id in kept})
+        cand = View(cand, cut={r.id: learnt(read_sample(dataset, r)) for r in picked if r.id in kept})
         ids = {p.id: tuple(int(i) for i in cand.token_ids(p.id)) for p in cand.prompts}
         top = max(max(i) for i in ids.values())
         serving.check_model(wanted.serving, cand.manifest.hidden_size, top, dataset.spelled)
@@ -169,7 +169,7 @@ def _key(wanted: Wanted, picked: Sequence[Record]) -> str:
 def _slots(dataset: Dataset, picked: Sequence[Record], names: Sequence[Name]) -> tuple[Slot, ...]:
     for record in picked:
         try:
-            return slotnames.given(dataset.slots(dataset.read(record)), names)
+            return slotnames.given(dataset.slots(read_sample(dataset, record)), names)
         except HsparityError as error:
             if error.code == "E102":
                 raise
@@ -189,7 +189,7 @@ def _matching(
         if not left:
             break
         try:
-            sample = dataset.read(record)
+            sample = read_sample(dataset, record)
         except HsparityError:
             continue
         if sample.token_ids is None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-
-import numpy as np
+from itertools import pairwise
 
 from hsparity.audit.drift import find_step
 from hsparity.audit.result import Integrity, Trouble
@@ -122,14 +121,16 @@ def _alike(one: Facts, other: Facts) -> bool:
 
 
 def _holes(records: Sequence[Record]) -> Iterator[Trouble]:
-    numbers = [r.index for r in records]
-    if len(set(numbers)) < len(numbers) or not numbers:
+    numbers = sorted({r.index for r in records})
+    if len(numbers) < len(records) or not numbers:
         return
-    missing = max(numbers) - min(numbers) + 1 - len(numbers)
-    if missing > 0:
-        gaps = np.setdiff1d(np.arange(min(numbers), max(numbers) + 1), np.array(numbers))[:SHOWN]
-        words = f"numbers between {min(numbers)} and {max(numbers)} have no sample"
-        yield Trouble("missing", missing, words, tuple(str(int(g)) for g in gaps))
+    missing = numbers[-1] - numbers[0] + 1 - len(numbers)
+    if missing:
+        first = [n for low, high in pairwise(numbers) for n in range(low + 1, min(high, low + 1 + SHOWN))][
+            :SHOWN
+        ]
+        words = f"numbers between {numbers[0]} and {numbers[-1]} have no sample"
+        yield Trouble("missing", missing, words, tuple(map(str, first)))
 
 
 def _change(good: Sequence[Facts], make: tuple[int, int, str]) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from hsparity import registry
 from hsparity.audit.claims import Claims, worded
 from hsparity.audit.result import Group, Integrity, Reading
 from hsparity.audit.scan import Facts
-from hsparity.capture.readers.base import LAST, Dataset, Record, Sample
+from hsparity.capture.readers.base import LAST, Dataset, Record, Sample, read_sample
 from hsparity.capture.writers.base import Layout, Writer
 from hsparity.errors import HsparityError
 from hsparity.metrics.kernel import Norm, apply_norm
@@ -210,6 +210,6 @@ def mended(sample: Sample, way: Way, norm: Norm | None) -> Sample:
 
 def _sample(dataset: Dataset, record: Record) -> Sample | None:
     try:
-        return dataset.read(record)
+        return read_sample(dataset, record)
     except HsparityError:
         return None

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import numpy as np
 import torch
 
-from hsparity.capture.readers.base import Dataset, Record, Sample
+from hsparity.capture.readers.base import Dataset, Record, Sample, read_sample
 from hsparity.capture.stamps import stamp
 from hsparity.errors import HsparityError
 
@@ -83,7 +83,7 @@ def _columns(dataset: Dataset, fresh: Sequence[tuple[Record, str]]) -> tuple[lis
 
 def _measured(dataset: Dataset, record: Record, stamp: str) -> Facts:
     try:
-        sample = dataset.read(record)
+        sample = read_sample(dataset, record)
     except HsparityError as error:
         return Facts(record.id, stamp, error.code, error.message)
     return measure(record.id, stamp, sample)

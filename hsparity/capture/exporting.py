@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsparity.capture.importing import SHOWN, Skipped
-from hsparity.capture.readers.base import Dataset, Record, Sample
+from hsparity.capture.readers.base import Dataset, Record, Sample, read_sample
 from hsparity.capture.sourced import SourceDataset
 from hsparity.capture.stamps import stamps_sha256
 from hsparity.capture.writers.base import Layout, Writer
@@ -213,7 +213,7 @@ def _write(
         if record.id in journal.entries:
             continue
         try:
-            sample, mask = _masked(_complete(dataset.read(record), slots))
+            sample, mask = _masked(_complete(read_sample(dataset, record), slots))
             state = sample.states[0]
             make = [state.shape[1], str(state.dtype).removeprefix("torch.")]
             if not journal.agreed(make):
@@ -262,7 +262,7 @@ def _complete(sample: Sample, slots: Sequence[int]) -> Sample:
         )
     if sample.positions is not None and not np.array_equal(order, np.arange(rows)):
         states = [state[torch.from_numpy(order)] for state in states]
-    bad = ~torch.stack([torch.isfinite(state).all(1) for state in states]).all(0)
+    bad = ~torch.stack([torch.isfinite(state.float()).all(1) for state in states]).all(0)
     if count := int(bad.sum()):
         raise HsparityError(
             "E216", f"{count} of {tokens} rows are not finite, from row {int(bad.nonzero()[0])} on"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hsparity import registry
 from hsparity.capture.importing import MECHANISM, SHOWN, Skipped, nothing_readable
-from hsparity.capture.readers.base import LAST, Dataset, Record, Sample, Slot
+from hsparity.capture.readers.base import LAST, Dataset, Record, Sample, Slot, read_sample
 from hsparity.capture.selection import select
 from hsparity.capture.source import Source
 from hsparity.capture.sourced import SourceDataset
@@ -221,7 +221,7 @@ def _first(dataset: Dataset) -> Sample:
     skipped: list[Skipped] = []
     for record in dataset.records():
         try:
-            return dataset.read(record)
+            return read_sample(dataset, record)
         except HsparityError as error:
             skipped.append(Skipped(record.id, error.code, error.message))
     raise nothing_readable(dataset, skipped[:SHOWN])

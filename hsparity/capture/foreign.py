@@ -6,7 +6,7 @@ import difflib
 from pathlib import Path
 
 from hsparity import registry
-from hsparity.capture.readers.base import Dataset, Reader
+from hsparity.capture.readers.base import Dataset, Reader, guarded
 from hsparity.capture.readers.look import Look
 from hsparity.capture.source import Source
 from hsparity.errors import HsparityError
@@ -18,8 +18,18 @@ def open_foreign(path: Path, spelled: str, name: str | None = None) -> Dataset |
     Raises E202 (nothing that is known), E219 (two formats in one folder) and what the reader raises; E217 where the only
     files there cannot be opened safely.
     """
-    reader = named(name) if name else find(path, spelled)[0]
-    return reader.open(path, spelled)
+    look = Look(path)
+    reader = named(name) if name else find(look, spelled)[0]
+    return opened(reader, look, spelled)
+
+
+def opened(reader: Reader, look: Look, spelled: str) -> Dataset | Source:
+    """What the reader makes of a path, which is not listed again."""
+    with guarded(look.path):
+        found = reader.open(look.path, spelled)
+    if isinstance(found, Dataset):
+        found.look = look
+    return found
 
 
 def open_dataset(path: Path, spelled: str, name: str | None = None) -> Dataset:
@@ -43,10 +53,9 @@ def named(name: str) -> Reader:
     raise HsparityError("E107", f"unknown format {name!r}", notes, f"did you mean {near[0]}?" if near else "")
 
 
-def find(path: Path, spelled: str) -> tuple[Reader, str]:
+def find(look: Look, spelled: str) -> tuple[Reader, str]:
     """The reader that recognises a path, and by what. Raises E202, E206, E217, E219."""
-    look = Look(path)
-    found = [(r, why) for r in registry.readers().values() if (why := r.recognise(look))]
+    found = [(r, why) for r in registry.readers().values() if (why := r.evidence(look))]
     if len(found) == 1:
         return found[0]
     if found:

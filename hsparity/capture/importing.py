@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hsparity.capture import checkpoint, slotnames
-from hsparity.capture.readers.base import Dataset, Record, Said, Sample, Slot
+from hsparity.capture.readers.base import Dataset, Record, Said, Sample, Slot, read_sample
 from hsparity.capture.slotnames import Name
 from hsparity.capture.stamps import stamps_sha256
 from hsparity.engines import machine
@@ -165,7 +165,7 @@ def _import(
         if layout is not None and record.id in writer.done:
             continue
         try:
-            sample = _completed(dataset.read(record), record, wish, number)
+            sample = _completed(read_sample(dataset, record), record, wish, number)
             if layout is None:
                 layout = _layout(dataset, sample, wish, num_layers)
             elif fault := layout.fault(sample):

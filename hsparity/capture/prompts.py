@@ -106,12 +106,13 @@ def parse(file: Path) -> list[Item]:
 def _samples(folder: Path) -> list[Item]:
     """What a folder of states was computed from: the same tokens for another engine."""
     from .foreign import open_dataset
+    from .readers.base import read_sample
 
     dataset = open_dataset(folder, str(folder))
     items = []
     for number, record in enumerate(dataset.records(), 1):
         try:
-            ids = dataset.read(record).token_ids
+            ids = read_sample(dataset, record).token_ids
         except HsparityError:
             continue  # audit counts the damaged ones
         if ids is not None and len(ids):

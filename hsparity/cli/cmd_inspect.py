@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,11 @@ def inspect(path: Path, format_: str | None) -> None:
     """
     if not path.exists():
         raise HsparityError("E202", f"no such path: {path}")
-    for line in describe(path, format_):
+    from ..capture.readers.base import guarded
+
+    with guarded(path):
+        lines = describe(path, format_)
+    for line in lines:
         click.echo(line)
 
 
@@ -39,6 +44,8 @@ def describe(path: Path, format_: str | None = None) -> list[str]:
         return _foreign(path, format_)
     if path.is_file():
         return _file(path)
+    if not path.is_dir():
+        return [f"{path}: unknown, neither a file nor a folder; a pipe, a socket or a device is not read"]
     if (path / "manifest.json").is_file():
         return _capture(path)
     if (path / "plain.json").is_file():
@@ -58,9 +65,11 @@ def _capture(path: Path) -> list[str]:
     from hsprobe.schema import SCHEMA
 
     from ..capture import specs
+    from ..capture.readers.base import guarded
 
     try:
-        manifest = specs.read_manifest(path)
+        with guarded(path):
+            manifest = specs.read_manifest(path)
     except HsparityError as error:
         return [
             f"{path}: a manifest.json that is not of a capture",
@@ -95,13 +104,15 @@ def _unfinished(path: Path) -> list[str]:
     journal = path / "journal.jsonl"
     done = journal.read_bytes().count(b"\n") if journal.is_file() else 0
     spec = _json(path / "spec.json") or {}
-    lines = [f"{path}: an unfinished capture, {done} of {len(spec.get('prompts', [])) or '?'} prompts"]
+    lines = [f"{path}: an unfinished capture, {done} of {len(_list(spec, 'prompts')) or '?'} prompts"]
     if spec:
         lines += [
             f"  engine    {spec.get('engine')}, {spec.get('dtype')}, {spec.get('mechanism')}",
             f"  model     {spec.get('model')}",
-            f"  sites     {', '.join(spec.get('sites', []))}",
+            f"  sites     {', '.join(map(str, _list(spec, 'sites')))}",
         ]
+    elif (path / "spec.json").exists():
+        lines.append("  damaged   spec.json cannot be read")
     if error := _json(path / "probe.error"):
         lines.append(f"  stopped   {error.get('code')}: {error.get('message')}")
     elif not (path / "probe.started").exists():
@@ -114,10 +125,10 @@ def _unfinished(path: Path) -> list[str]:
 def _plain(path: Path) -> list[str]:
     said = _json(path / "plain.json")
     if said is None:
-        return [f"{path}: a plain.json that is not JSON"]
-    model = said.get("model") or {}
-    slots = [str(next(iter(s.values()), "?")) if isinstance(s, dict) else "?" for s in said.get("slots", [])]
-    shards = sorted(path.glob("*.safetensors"))
+        return [f"{path}: damaged, a plain.json that is no JSON object"]
+    model = said["model"] if isinstance(said.get("model"), dict) else {}
+    slots = [str(next(iter(s.values()), "?")) if isinstance(s, dict) else "?" for s in _list(said, "slots")]
+    shards = sorted(p for p in path.glob("*.safetensors") if p.is_file())
     norm = model.get("norm_weight")
     return [
         f"{path}: a folder in the plain form, {said.get('format')}",
@@ -140,6 +151,13 @@ def _file(path: Path) -> list[str]:
     if said is None:
         return [f"{path}: unknown, {_size(path.stat().st_size)}"]
     if str(said.get("schema", "")).startswith("hsparity.comparison/"):
+        return _result(path, said)
+    return [f"{path}: unknown JSON", *_keys(path)]
+
+
+def _result(path: Path, said: dict[str, Any]) -> list[str]:
+    """A result of compare; of one that lacks what every result has, its keys."""
+    try:
         codes = [f"{f['code']} {f['name']}" for f in said.get("findings", []) if not f.get("ruled_out")]
         sides = [
             f"  {side['role']:<9} {side['path']}  {side['engine']} {side['version']}"
@@ -154,26 +172,29 @@ def _file(path: Path) -> list[str]:
             f"  findings  {', '.join(codes) or 'none'}",
             f"  next      hsparity report {path} --html report.html",
         ]
-    return [f"{path}: unknown JSON", *_keys(path)]
+    except (KeyError, TypeError, AttributeError):
+        return [f"{path}: damaged, a result of hsparity compare that lacks parts", *_keys(path)]
 
 
 def _foreign(path: Path, name: str | None = None) -> list[str]:
     """What a reader says of files that no probe of ours wrote; nothing where no reader knows them."""
     from ..capture import foreign
+    from ..capture.readers.look import Look
     from ..capture.source import Source
 
+    look = Look(path)
     try:
-        reader, why = (foreign.named(name), "--format") if name else foreign.find(path, str(path))
+        reader, why = (foreign.named(name), "--format") if name else foreign.find(look, str(path))
     except HsparityError as error:
         # What is there and cannot be read is worth more than "unknown".
         if error.code == "E202" or path.suffix == ".safetensors":
             return []
         raise
-    dataset = reader.open(path, str(path))
+    dataset = foreign.opened(reader, look, str(path))
     if isinstance(dataset, Source):
         return _plain(path)
     said, records = dataset.said(), dataset.records()
-    sizes = {r.path: r.path.stat().st_size for r in records if r.path.is_file()}
+    size = sum(map(_bytes, {os.fspath(r.path) for r in records}))
     made = " ".join(part for part in (said.producer, said.version) if part)
     numbers = [r.index for r in records]
     span = f", numbered {numbers[0]} to {numbers[-1]}" if len(records) > 1 else ""
@@ -181,7 +202,7 @@ def _foreign(path: Path, name: str | None = None) -> list[str]:
         f"{path}: {reader.title}, format {reader.name}",
         f"  seen by   {why}",
         f"  producer  {made or 'not said'}, model {said.model or 'not said'}",
-        f"  samples   {len(records)}{span}, {_size(sum(sizes.values()))}",
+        f"  samples   {len(records)}{span}, {_size(size)}",
         *_first_sample(dataset, records),
         *([f"  unknown   {'; '.join(said.unknown)}"] if said.unknown else []),
         *(f"  note      {note}" for note in said.notes[:2]),
@@ -192,11 +213,12 @@ def _foreign(path: Path, name: str | None = None) -> list[str]:
 def _first_sample(dataset: Dataset, records: Sequence[Record]) -> list[str]:
     """The first sample that can be read, and why those before it cannot."""
     from ..capture import slotnames
+    from ..capture.readers.base import read_sample
 
     lines: list[str] = []
     for record in records[:TRIED]:
         try:
-            sample = dataset.read(record)
+            sample = read_sample(dataset, record)
         except HsparityError as error:
             lines.append(f"  damaged   {record.id}: {error.message} [{error.code}]")
             continue
@@ -221,22 +243,46 @@ def _keys(path: Path) -> list[str]:
 
 def _header(path: Path) -> list[str]:
     """Tensor names, dtypes and shapes, read without any library."""
+    from ..capture.shards import HEADER_LIMIT
+
     try:
         with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            length = int.from_bytes(file.read(8), "little")
+            if length > min(HEADER_LIMIT, os.fstat(file.fileno()).st_size - 8):
+                raise ValueError(length)
+            header = json.loads(file.read(length))
         tensors = sorted((k, v) for k, v in header.items() if k != "__metadata__")
         rows = [f"  {name:<24} {t['dtype']:<5} {t['shape']}" for name, t in tensors[:8]]
-    except (OSError, ValueError, KeyError, TypeError, MemoryError, OverflowError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, MemoryError, RecursionError):
         return ["  damaged: its header cannot be read"]
     return [*rows, *([f"  and {len(tensors) - 8} more"] if len(tensors) > 8 else [])]
 
 
 def _json(path: Path) -> dict[str, Any] | None:
+    """A small file that looks like JSON and holds an object; a file of states is not read as text."""
+    from ..capture.readers.look import read_json
+
     try:
-        said = json.loads(path.read_text())
-    except (OSError, ValueError):
+        if path.suffix not in (".json", ".jsonl"):
+            with path.open("rb") as file:
+                if file.read(1024).lstrip()[:1] not in (b"{", b"["):
+                    return None
+        said = read_json(path)
+    except (OSError, HsparityError):
         return None
     return said if isinstance(said, dict) else None
+
+
+def _list(said: dict[str, Any], key: str) -> list[Any]:
+    return said[key] if isinstance(said.get(key), list) else []
+
+
+def _bytes(path: str) -> int:
+    """A file's size; 0 for one that is gone."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 def _size(count: int) -> str:

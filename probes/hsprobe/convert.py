@@ -22,6 +22,7 @@ from .protocol import ProbeError
 
 SUFFIXES = (".pt", ".ckpt", ".ckpt.gz")
 BESIDE = (".json",)  # what the files of a folder are read with
+MOST = 50_000_000  # values that a file may unfold to
 Say = Callable[[str], None]
 WARNING = "warning: opening a pickle file runs the code in it; convert only what you trust"
 
@@ -43,6 +44,8 @@ def convert(source: Path, target: Path, say: Say) -> int:
         raise ProbeError("E202", f"no such path: {source}")
     say(WARNING)
     if not source.is_dir():
+        if not source.is_file():
+            raise ProbeError("E202", f"{source} is neither a file nor a folder")
         if target.is_dir():
             target = target / source.name
         _refuse_existing(target)
@@ -51,22 +54,29 @@ def convert(source: Path, target: Path, say: Say) -> int:
     here, there = source.resolve(), target.resolve()
     if here == there or here in there.parents:
         raise ProbeError("E106", f"{target} lies inside {source}", "name another folder")
+    if (target.exists() or target.is_symlink()) and not target.is_dir():
+        raise ProbeError("E106", f"{target} is no folder", "name another folder")
     names = sorted(_names(source))
     found = [name for name in names if name.endswith(SUFFIXES)]
-    failed = 0
+    done = failed = 0
     for name in found:
         try:
             _refuse_existing(target / name)
             _file(source / name, target / name, say)
+            done += 1
         except ProbeError as error:
             failed += 1
             say(f"{name}: {error.code}: {error.message}")
     beside = [name for name in names if name.endswith(BESIDE)]
     for name in beside:
         if not (target / name).exists():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source / name, target / name)
-    say(f"{len(found) - failed} of {len(found)} files converted, {len(beside)} JSON files beside them copied")
+            try:
+                (target / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source / name, target / name)
+            except OSError as error:
+                failed += 1
+                say(f"{name}: E106: it cannot be copied: {error}")
+    say(f"{done} of {len(found)} files converted, {len(beside)} JSON files beside them copied")
     left = len(names) - len(found) - len(beside)
     if left:
         say(f"{left} other files left where they are")
@@ -74,8 +84,10 @@ def convert(source: Path, target: Path, say: Say) -> int:
 
 
 def _names(folder: Path) -> Iterator[str]:
+    """Files, and links that lead nowhere, by name below the folder; pipes, sockets and devices are left alone."""
     for root, _, files in os.walk(folder):
-        yield from (str((Path(root) / file).relative_to(folder)) for file in files)
+        paths = (Path(root) / file for file in files)
+        yield from (str(path.relative_to(folder)) for path in paths if path.is_file() or not path.exists())
 
 
 def _refuse_existing(path: Path) -> None:
@@ -85,7 +97,14 @@ def _refuse_existing(path: Path) -> None:
 
 def _file(source: Path, target: Path, say: Say) -> None:
     dropped: list[str] = []
-    data = reduced(_load(source), dropped.append)
+    try:
+        data = reduced(_bounded(source, _load(source)), dropped.append)
+    except ProbeError:
+        raise
+    except RecursionError as error:
+        raise ProbeError("E216", f"{source} nests too deeply to be converted") from error
+    except Exception as error:  # a sparse tensor, a class whose attributes raise
+        raise ProbeError("E216", f"{source} cannot be converted: {type(error).__name__}: {error}") from error
     for line in dropped:
         say(f"{source.name}: dropped {line}")
     if data is DROPPED:
@@ -99,6 +118,10 @@ def _file(source: Path, target: Path, say: Say) -> None:
         os.replace(temporary, target)
     except OSError as error:
         raise ProbeError("E106", f"{target} cannot be written: {error}", "name another path") from error
+    except ProbeError:
+        raise
+    except Exception as error:  # a tensor that torch opens and cannot save
+        raise ProbeError("E216", f"{source} cannot be saved: {type(error).__name__}: {error}") from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -118,13 +141,33 @@ def _load(path: Path) -> Any:
     except (ImportError, AttributeError) as error:
         why = f"{path} holds a class that cannot be imported here: {error}"
         raise ProbeError("E217", why, "run this in the environment that wrote the file") from error
-    # Whatever its classes raise as they are made: it is their code that runs here.
-    except Exception as error:
+    # Whatever its classes raise as they are made, an exit too: it is their code that runs here.
+    except (Exception, SystemExit, GeneratorExit) as error:
         raise ProbeError("E206", f"{path} cannot be opened: {type(error).__name__}: {error}") from error
 
 
 def _opened(path: Path, mode: str, packed: bool) -> Any:
     return gzip.open(path, mode) if packed else path.open(mode)
+
+
+def _bounded(source: Path, value: Any) -> Any:
+    """The value, after counting what it holds, once for each place that holds it. Raises ProbeError E216.
+
+    A few bytes can name a list a thousand times in the next, and so on: what would be written has no end.
+    """
+    counts: dict[int, int] = {}
+
+    def count(each: Any, above: frozenset[int]) -> int:
+        if not isinstance(each, (list, tuple, Mapping)) or id(each) in above:
+            return 1
+        if id(each) not in counts:
+            inside = each.values() if isinstance(each, Mapping) else each
+            counts[id(each)] = 1 + sum(count(part, above | {id(each)}) for part in inside)
+        return counts[id(each)]
+
+    if (total := count(value, frozenset())) > MOST:
+        raise ProbeError("E216", f"{source} unfolds to {total:.3g} values", "no file of states holds as many")
+    return value
 
 
 def reduced(value: Any, drop: Callable[[str], None], where: str = "it", above: tuple[int, ...] = ()) -> Any:

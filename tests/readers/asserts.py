@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hsparity import registry
-from hsparity.capture.readers.base import Dataset, Record, Sample
+from hsparity.capture.readers.base import Dataset, Record, Sample, read_sample
 from hsparity.capture.readers.look import Look
 from hsparity.errors import HsparityError
 
@@ -34,7 +34,7 @@ def opened(path: Path, name: str) -> Dataset:
 def fault(dataset: Dataset, record: Record) -> HsparityError:
     """The coded error of a sample that cannot be read; anything else that is raised fails the test."""
     with pytest.raises(HsparityError) as caught:
-        dataset.read(record)
+        read_sample(dataset, record)
     return caught.value
 
 
@@ -43,7 +43,7 @@ def codes(dataset: Dataset) -> dict[str, str]:
     found = {}
     for record in dataset.records():
         try:
-            dataset.read(record)
+            read_sample(dataset, record)
             found[record.id] = ""
         except HsparityError as error:
             found[record.id] = error.code

@@ -101,7 +101,7 @@ def test_nan_is_kept(tmp_path: Path) -> None:
     [
         {"aux_hidden_states": torch.zeros(TOKENS, 2 * WIDTH + 1, dtype=torch.bfloat16)},
         {"aux_hidden_states": torch.zeros(TOKENS - 1, 2 * WIDTH, dtype=torch.bfloat16)},
-        {"aux_hidden_states": torch.zeros(TOKENS, 2 * WIDTH)},
+        {"aux_hidden_states": torch.zeros(TOKENS, 2 * WIDTH, dtype=torch.float64)},
         {"hidden_states": torch.zeros(TOKENS, WIDTH, dtype=torch.uint16)},
         {"input_ids": torch.arange(TOKENS + 1)},
         {"loss_mask": torch.ones(TOKENS + 1)},

@@ -200,3 +200,63 @@ def test_what_cannot_be_converted_is_coded(tmp_path: Path) -> None:
             convert(tmp_path / source, tmp_path / target, lambda line: None)
         assert error.value.code == code
     assert sorted(p.name for p in tmp_path.iterdir()) == ["object.pt", "there.pt", "unknown.pt"]
+
+
+def _deep(levels: int) -> bytes:
+    """A pickle of lists in lists, which nests without recursing as it is read."""
+    return b"\x80\x02" + b"]" * levels + b"a" * (levels - 1) + b"."
+
+
+def _unfolding() -> list[Any]:
+    value: list[Any] = [1]
+    for _ in range(9):
+        value = [value] * 10
+    return value
+
+
+class Leaves:
+    """Exits as it is opened."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, ("raise SystemExit(0)",)
+
+
+def test_a_hostile_file_costs_no_other(tmp_path: Path) -> None:
+    """Tensors that cannot be kept, nesting without end, an exit, a dangling link: each a line, the rest is converted."""
+    source = tmp_path / "raw"
+    source.mkdir()
+    torch.save({"a": torch.ones(3).to_sparse()}, source / "data_0.pt")
+    (source / "data_1.pt").write_bytes(_deep(3000))
+    torch.save(_unfolding(), source / "data_2.pt")
+    torch.save({"a": Leaves()}, source / "data_3.pt")
+    (source / "data_4.pt").symlink_to("gone")
+    os.mkfifo(source / "data_5.pt")
+    os.mkfifo(source / "x.json")
+    torch.save({"a": states(), "wide": torch.zeros(1).expand(10**10)}, source / "data_6.pt")
+    lines: list[str] = []
+    assert convert(source, tmp_path / "safe", lines.append) == 5
+    told = {name: code for name, code, *_ in (line.split(": ") for line in lines if line.startswith("data_"))}
+    assert told == {f"data_{i}.pt": code for i, code in enumerate(["E216", "E216", "E216", "E206", "E206"])}
+    assert "1 of 6 files converted, 0 JSON files beside them copied" in lines
+    found = pickled.load(tmp_path / "safe" / "data_6.pt")
+    assert torch.equal(found["a"], states())
+    assert sorted(p.name for p in (tmp_path / "safe").iterdir()) == ["data_6.pt"]
+
+
+def test_what_is_no_file_is_neither_read_nor_written(tmp_path: Path) -> None:
+    """A device as the source, a file or a device as a folder's target."""
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "data_config.json").write_text("{}")
+    (tmp_path / "there").touch()
+    os.mkfifo(tmp_path / "pipe")
+    cases: dict[tuple[Path, Path], str] = {
+        (Path("/dev/zero"), tmp_path / "out.pt"): "E202",
+        (tmp_path / "pipe", tmp_path / "out.pt"): "E202",
+        (tmp_path / "raw", tmp_path / "there"): "E106",
+        (tmp_path / "raw", Path("/dev/full")): "E106",
+    }
+    for (source, target), code in cases.items():
+        with pytest.raises(ProbeError) as error:
+            convert(source, target, lambda line: None)
+        assert error.value.code == code
+    assert not (tmp_path / "out.pt").exists()

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hsparity.capture.readers.base import is_regular
 from hsparity.capture.readers.look import Look, natural, read_json
 from hsparity.errors import HsparityError
 
-ARROW = r"(?:data-\d+-of-\d+|dataset)\.arrow"
+ARROW = r"(?:data-[0-9]+-of-[0-9]+|dataset)\.arrow"
 STATE = "state.json"
 INSTALL = "pip install 'hsparity[arrow]'"
 
@@ -75,12 +76,13 @@ class ArrowRows:
             return tables, ""
         except HsparityError as error:
             return [], error.message
-        except (OSError, ValueError, KeyError, TypeError) as error:  # Arrow's own errors are ValueErrors
-            return [], f"{self.folder.name}: {str(error).splitlines()[0][:120]}"
+        except Exception as error:  # Arrow has errors of many kinds
+            lines = str(error).splitlines() or [type(error).__name__]
+            return [], f"{self.folder.name}: {lines[0][:120]}"
 
     def _files(self) -> list[str]:
         """The file names in row order, as state.json lists them. Raises ValueError for names that lead elsewhere."""
-        held = sorted((p.name for p in self.folder.iterdir() if re.fullmatch(ARROW, p.name)), key=natural)
+        held = sorted((p.name for p in self.folder.iterdir() if _is_arrow(p)), key=natural)
         if not (self.folder / STATE).is_file():
             return held
         state = read_json(self.folder / STATE)
@@ -96,21 +98,24 @@ class ArrowRows:
         return listed
 
 
-def beside(path: Path) -> tuple[ArrowRows | None, str]:
+def _is_arrow(path: Path) -> bool:
+    return bool(re.fullmatch(ARROW, path.name)) and is_regular(path)
+
+
+def beside(look: Look) -> tuple[ArrowRows | None, str]:
     """The Arrow dataset that belongs to a path of states, and why there is none.
 
     It lies inside the path; or the path is its folder `hidden_states`, or a file in that.
     """
+    path = look.path
     if path.is_dir():
-        names = Look(path).matching(rf"(.*/)?{ARROW}")
+        names = look.matching(rf"(.*/)?{ARROW}")
         found = sorted({(path / name).parent for name in names})
         above = [path.parent] if path.resolve().name == "hidden_states" else []
     else:
         found = []
         above = [path.parent, *([path.parent.parent] if path.parent.name == "hidden_states" else [])]
-    found = found or [
-        folder for folder in above if any(re.fullmatch(ARROW, p.name) for p in folder.iterdir())
-    ]
+    found = found or [folder for folder in above if any(map(_is_arrow, folder.iterdir()))]
     if len(found) > 1:
         return None, f"{len(found)} Arrow datasets lie there: name the folder of one of them"
     return (ArrowRows(found[0]), "") if found else (None, "no Arrow dataset lies beside the states")

@@ -13,7 +13,7 @@ from hsparity.capture.readers.base import LAST, Dataset, Reader, Record, Said, S
 from hsparity.capture.readers.look import Look
 
 NAME = "eagle-ge-data"
-FILES = r"(.*/)?data_\d+\.ckpt"
+FILES = r"(.*/)?data_[0-9]+\.ckpt"
 KEYS = ("input_ids", "hidden_state", "loss_mask")
 OTHERS = {
     "aux_hidden_state",
@@ -33,6 +33,7 @@ class EagleGeData(Dataset):
             producer="eagle",
             unknown=("the model", "whether the state is normed"),
             notes=(
+                *listing.passed_over(self.look, FILES, numbers=True),
                 "By EAGLE's convention the one state is Transformers' hidden_states[-1]: the last, after the final"
                 " norm, computed in float16.",
                 "Each job numbers its own folder from 0.",
@@ -40,7 +41,7 @@ class EagleGeData(Dataset):
         )
 
     def records(self) -> Sequence[Record]:
-        return listing.numbered(Look(self.path), FILES)
+        return listing.numbered(self.look, FILES)
 
     def read(self, record: Record) -> Sample:
         raw = parts.table(record, pickled.load(record.path), KEYS[:2])

@@ -12,14 +12,13 @@ import numpy as np
 from hsparity.capture.readers import arrow_rows, listing, parts
 from hsparity.capture.readers.arrow_rows import ArrowRows
 from hsparity.capture.readers.base import LAST, Dataset, Record, Sample, Slot, wrong
-from hsparity.capture.readers.look import Look
 from hsparity.capture.shards import Tensor
 
 if TYPE_CHECKING:
     import torch
 
 STATES, TOKENS, SCALES = "hidden_states", "token_ids", "hidden_states_scales"
-NUMBERED = r"(.*/)?hs_\d+\.safetensors"  # as speculators names them: by row of its dataset
+NUMBERED = r"(.*/)?hs_[0-9]+\.safetensors"  # as speculators names them: by row of its dataset
 ANY = r".*\.safetensors"
 UNKNOWN = ("layer ids", "the model", "whether the last state is normed")
 
@@ -38,8 +37,7 @@ class Extracted(Dataset):
     """A folder of such files, or one."""
 
     def records(self) -> Sequence[Record]:
-        look = Look(self.path)
-        return listing.numbered(look, NUMBERED) if self._numbered else listing.in_order(look, ANY)
+        return listing.numbered(self.look, NUMBERED) if self._numbered else listing.in_order(self.look, ANY)
 
     def read(self, record: Record) -> Sample:
         tensors = parts.table(record, parts.safetensors(record), (STATES, TOKENS))
@@ -64,10 +62,14 @@ class Extracted(Dataset):
             raise wrong(record, STATES, "states as the model computed them", found)
         return held
 
+    def _passed(self) -> tuple[str, ...]:
+        """Notes on files that are no samples though they look so."""
+        return listing.passed_over(self.look, NUMBERED if self._numbered else ANY, numbers=self._numbered)
+
     @cached_property
     def _numbered(self) -> bool:
         """Whether the files bear speculators' names: then the last slot is the last state, which it always adds."""
-        return bool(Look(self.path).matching(NUMBERED))
+        return bool(self.look.matching(NUMBERED))
 
 
 class WithRows(Extracted):
@@ -105,7 +107,7 @@ class WithRows(Extracted):
 
     @cached_property
     def _found(self) -> tuple[ArrowRows | None, str]:
-        return arrow_rows.beside(self.path)
+        return arrow_rows.beside(self.look)
 
     @property
     def _rows(self) -> ArrowRows | None:

@@ -33,6 +33,7 @@ class HsConnectorsFp8(extracted.WithRows):
             version="0.5 or later",
             unknown=(*extracted.UNKNOWN, *self._missing()),
             notes=(
+                *self._passed(),
                 "The states were rounded to float8_e4m3fn with one scale for each token, shared by all its layers: a"
                 " large last state leaves the early layers few bits.",
                 "A value is float8 times scale, both taken to bfloat16 first, as hs-connectors reads it.",

@@ -9,7 +9,8 @@ from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 from hsparity.capture.readers.base import Record
-from hsparity.capture.readers.look import TRIED, Look, natural, number_in
+from hsparity.capture.readers.look import DEEPER, DEPTH, LINKED, TRIED, Look, natural, number_in
+from hsparity.capture.shards import INT32_MAX
 
 Found = TypeVar("Found")
 
@@ -22,7 +23,7 @@ def first(
     `opened` is `look.pickled` or `look.tensors`.
     """
     for name in look.matching(pattern)[:TRIED]:
-        content = opened(re.escape(name))
+        content = opened(name)
         if content is not None and (found := says(content)):
             return found
     return None
@@ -35,9 +36,8 @@ def numbered(look: Look, pattern: str) -> tuple[Record, ...]:
     folder joins the id.
     """
     names = look.matching(pattern)
-    numbers = {name: number_in(name) for name in names}
-    stems = Counter(_stem(name) for name in names)
-    again = max(stems.values(), default=0) > 1
+    numbers = _numbers(names)
+    again = max(Counter(map(_stem, names)).values(), default=0) > 1
     start: dict[str, int] = {}
     if again:
         last = Counter[str]()
@@ -49,13 +49,13 @@ def numbered(look: Look, pattern: str) -> tuple[Record, ...]:
     found: list[Record] = []
     taken: set[str] = set()
     for name in names:
-        stem = _stem(name)
-        ident = f"{_folder(name)}/{stem}" if again and _folder(name) else stem
+        stem, folder = _stem(name), _folder(name)
+        ident = f"{folder}/{stem}" if again and folder else stem
         if ident in taken:  # data_3.ckpt beside data_3.ckpt.gz
             ident = name
         taken.add(ident)
-        found.append(Record(ident, start.get(_folder(name), 0) + numbers[name], look.file(name)))
-    return tuple(sorted(found, key=lambda record: (record.index, natural(record.id))))
+        found.append(Record(ident, start.get(folder, 0) + numbers[name], look.file(name)))
+    return tuple(sorted(found, key=lambda record: record.index))  # names of one number stay in their order
 
 
 def in_order(look: Look, pattern: str) -> tuple[Record, ...]:
@@ -66,8 +66,38 @@ def in_order(look: Look, pattern: str) -> tuple[Record, ...]:
     )
 
 
+def passed_over(look: Look, pattern: str, numbers: bool = False) -> tuple[str, ...]:
+    """What lies in a folder and is no sample though it looks like one, a sentence each.
+
+    `numbers`: the format counts its samples by the numbers in their names, so that one that comes twice is told too.
+    """
+    names = look.matching(pattern)
+    notes: list[str] = []
+    if numbers:
+        seen = Counter((_folder(name), number) for name, number in _numbers(names).items())
+        if twice := sum(count - 1 for count in seen.values()):
+            notes.append(
+                f"{_files(twice)} the number of another one in the same folder; each is a sample of its own."
+            )
+    if odd := len(look.matching(pattern, re.IGNORECASE)) - len(names):
+        notes.append(f"{_files(odd)} a sample's name in other upper and lower case; such files are not read.")
+    if deeper := look.unlisted[DEEPER]:
+        notes.append(f"Folders more than {DEPTH} levels down are not looked into: {deeper} of them.")
+    if linked := look.unlisted[LINKED]:
+        notes.append(f"Folders that are links are not looked into: {linked} of them.")
+    return tuple(notes)
+
+
+def _files(count: int) -> str:
+    return "1 file bears" if count == 1 else f"{count} files each bear"
+
+
+def _numbers(names: list[str]) -> dict[str, int]:
+    return {name: min(number_in(name), INT32_MAX) for name in names}
+
+
 def _stem(name: str) -> str:
-    return PurePosixPath(name).name.partition(".")[0]
+    return name.rpartition("/")[2].partition(".")[0]
 
 
 def _folder(name: str) -> str:

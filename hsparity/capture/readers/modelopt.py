@@ -35,6 +35,7 @@ class ModelOpt(Dataset):
                 "version",
             ),
             notes=(
+                *listing.passed_over(self.look, FILES),
                 "ModelOpt's dumps through Transformers and TensorRT-LLM count layer outputs, id k being boundary k + 1; "
                 "its dump through vLLM hands the same ids over as boundary k",
                 "the last state of a dump through vLLM is taken before the norm, and no hidden_states_prenorm says so",
@@ -42,7 +43,7 @@ class ModelOpt(Dataset):
         )
 
     def records(self) -> Sequence[Record]:
-        return listing.in_order(Look(self.path), FILES)
+        return listing.in_order(self.look, FILES)
 
     def read(self, record: Record) -> Sample:
         raw = parts.table(record, pickled.load(record.path), ("input_ids", "hidden_states"))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hsparity.capture.readers.base import Record, Sample, Slot, wrong
+from hsparity.capture.readers.base import Record, Sample, Slot, tensor_fault, wrong
 from hsparity.capture.shards import INT32_MAX, read_header
 from hsparity.errors import HsparityError
 
@@ -19,12 +20,16 @@ if TYPE_CHECKING:
     import torch
 
 
+MOST = 1 << 24  # token ids of one sample in a list
+MOST_SLOTS = 1 << 14
+
+
 def table(record: Record, content: Any, needed: Sequence[str]) -> Mapping[str, Any]:
     """A file's content as a mapping that has the needed keys. Raises E216."""
     if not isinstance(content, Mapping):
         raise wrong(record, "no table of tensors", f"a dict with {', '.join(needed)}", shape_of(content))
     if missing := [key for key in needed if key not in content]:
-        found = ", ".join(map(str, list(content)[:12])) or "nothing"
+        found = _keys(content, 12) or "nothing"
         raise wrong(record, f"lacks {', '.join(missing)}", ", ".join(needed), found)
     return content
 
@@ -33,10 +38,7 @@ def integers(record: Record, value: Any, name: str, length: int | None = None) -
     """Token ids or positions, int64 [T], from a tensor or list [T] or [1, T]. Raises E216."""
     import torch
 
-    try:
-        tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise wrong(record, name, "integers [T]", shape_of(value)) from None
+    tensor = _flat(record, value, name, "integers [T]")
     if tensor.dim() == 2 and tensor.shape[0] == 1:
         tensor = tensor[0]
     if tensor.dim() != 1 or tensor.is_floating_point() or tensor.dtype == torch.bool or tensor.is_complex():
@@ -50,20 +52,40 @@ def integers(record: Record, value: Any, name: str, length: int | None = None) -
 
 
 def mask(record: Record, value: Any, length: int, name: str = "loss_mask") -> NDArray[np.uint8] | None:
-    """A loss mask, 0 or 1 [T]; None where there is none. Raises E216."""
+    """A loss mask, 0 or 1 [T], other whole numbers counting as 1; None where there is none. Raises E216."""
     import torch
 
     if value is None:
         return None
-    try:
-        tensor = torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise wrong(record, name, f"0 or 1 [{length}]", shape_of(value)) from None
+    tensor = _flat(record, value, name, f"0 or 1 [{length}]")
     if tensor.dim() == 2 and 1 in tensor.shape:
         tensor = tensor.reshape(-1)
     if tensor.dim() != 1 or len(tensor) != length:
         raise wrong(record, f"{name} has another length", f"[{length}] like the token ids", shape_of(tensor))
+    # A null of Arrow's is a NaN by now, and that is not 0 either.
+    if tensor.is_complex() or (tensor.is_floating_point() and bool((tensor - tensor.round() != 0).any())):
+        raise wrong(record, f"{name} holds neither 0 nor 1", f"0 or 1 [{length}]", "fractions or nulls")
     return (tensor != 0).to(torch.uint8).numpy()
+
+
+def _flat(record: Record, value: Any, name: str, expected: str) -> torch.Tensor:
+    """A dense tensor, or a list [T] or [1, T], as a tensor. Raises E216."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        if fault := tensor_fault(value):
+            raise wrong(record, name, expected, fault)
+        return value
+    # A few bytes of a pickle can nest a list in itself, or a thousand times in the next: counted before it is unfolded.
+    rows = value if isinstance(value, (list, tuple)) else ()
+    inner = [each for each in rows if isinstance(each, (list, tuple))]
+    total = len(rows) + sum(map(len, inner))
+    if total > MOST or any(isinstance(each, (list, tuple)) for row in inner for each in row):
+        raise wrong(record, name, expected, f"{shape_of(value)}, nested")
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise wrong(record, name, expected, shape_of(value)) from None
 
 
 def streams(
@@ -83,6 +105,10 @@ def streams(
     import torch
 
     if isinstance(value, (list, tuple)):
+        if len(value) > MOST_SLOTS or any(isinstance(each, (list, tuple)) for each in value):
+            raise wrong(
+                record, name, "a list of states [rows, hidden]", f"{shape_of(value)}, nested or too long"
+            )
         parts = [part for each in value for part in streams(record, each, name, rows=rows, count=1)]
         if not parts or len({part.shape for part in parts}) > 1 or len({part.dtype for part in parts}) > 1:
             shapes = sorted({shape_of(part) for part in parts}) or ["an empty list"]
@@ -90,6 +116,8 @@ def streams(
         return tuple(parts)
     if not isinstance(value, torch.Tensor):
         raise wrong(record, name, "a tensor of states", shape_of(value))
+    if fault := tensor_fault(value):
+        raise wrong(record, name, "a tensor of states", fault)
     if not value.is_floating_point():
         hint = (
             "; bf16 bits? tensor.view(torch.bfloat16) brings them back" if value.element_size() == 2 else ""
@@ -162,8 +190,18 @@ def shape_of(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"a list of {len(value)}"
     if isinstance(value, Mapping):
-        return f"a dict with {', '.join(map(str, list(value)[:8]))}"
+        return f"a dict with {_keys(value, 8)}"
     return "nothing" if value is None else type(value).__name__
+
+
+def _keys(table: Mapping[Any, Any], most: int) -> str:
+    """The first keys; what is neither text nor a number by its type alone: it may be endless."""
+    return ", ".join(
+        str(key)[:60]
+        if isinstance(key, str) or (type(key) is int and abs(key) < 1 << 64)
+        else type(key).__name__
+        for key in islice(table, most)
+    )
 
 
 def last_and_aux(
@@ -174,10 +212,7 @@ def last_and_aux(
     Each comes as (name, value). Raises E216.
     """
     (state,) = streams(record, last[1], last[0], rows=rows, count=1)
-    pieces = streams(record, aux[1], aux[0], rows=rows, width=state.shape[1])
-    if pieces[0].dtype != state.dtype:
-        raise wrong(record, f"{aux[0]} has another dtype", shape_of(state), shape_of(pieces[0]))
-    return pieces, state
+    return streams(record, aux[1], aux[0], rows=rows, width=state.shape[1]), state
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hsparity.capture.readers.base import Record, wrong
+from hsparity.capture.readers.base import Record, tensor_fault, wrong
 
 if TYPE_CHECKING:
     import torch
 
 # Modules whose output is as wide as the residual stream in every model.
 AS_WIDE_AS_THE_STREAM = re.compile(
-    r"(.*\.)?(embed_tokens|norm|input_layernorm|post_attention_layernorm|layers\.\d+)(\.output(\.\d+)?|\[\d+\])?"
+    r"(.*\.)?(embed_tokens|norm|input_layernorm|post_attention_layernorm|layers\.[0-9]+)(\.output(\.[0-9]+)?|\[[0-9]+\])?"
 )
 
 
@@ -48,7 +48,9 @@ def requests(
     for i, length in enumerate(seq_lens.tolist()):
         start = int(positions[first]) if first < len(positions) else length
         stop = first + length - start
-        if start >= length or not np.array_equal(positions[first:stop], np.arange(start, length)):
+        # Whether the rows are there at all comes first: a length can be anything.
+        known = start < length and stop <= len(positions)
+        if not known or not np.array_equal(positions[first:stop], np.arange(start, length)):
             held = positions[first : first + 8].tolist()
             raise wrong(
                 record, f"the rows of request {i} cannot be told", f"positions up to {length - 1}", f"{held}"
@@ -68,6 +70,8 @@ def stream_like(
     wide: dict[str, torch.Tensor] = {}
     for label, value in named:
         if value.is_floating_point() and value.dim() == 2 and value.shape[0] == rows:
+            if fault := tensor_fault(value):
+                raise wrong(record, label, "a dense tensor", fault)
             again = sum(1 for known in wide if known.partition("#")[0] == label)
             wide[f"{label}#{again + 1}" if again else label] = value
     known = [v for label, v in wide.items() if AS_WIDE_AS_THE_STREAM.fullmatch(label)] or list(wide.values())

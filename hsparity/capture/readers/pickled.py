@@ -8,10 +8,12 @@ import re
 import shlex
 import tempfile
 import warnings
+import zipfile
 import zlib
 from pathlib import Path
 from typing import IO, Any
 
+from hsparity.capture.readers.base import is_regular
 from hsparity.errors import HsparityError
 
 # Deflate makes floats at most a few times smaller; what grows more than this is no file of states.
@@ -23,20 +25,28 @@ CHUNK = 8 << 20
 def load(path: Path) -> Any:
     """What a .pt, .ckpt or .ckpt.gz file holds; tensors of an uncompressed one stay on disk until they are read.
 
-    Raises E206 (empty, cut short, not such a file) and E217 (opening it would run code).
+    Raises E206 (empty, cut short, not such a file), E216 (unpacks to more than any file of states) and E217 (opening it
+    would run code).
     """
     import torch
 
     try:
-        if path.stat().st_size == 0:
+        size = path.stat().st_size
+        if not is_regular(path):
+            raise HsparityError("E206", f"{path} is no regular file", help=_AGAIN)
+        if size == 0:
             raise HsparityError("E206", f"{path} is empty (0 bytes)", help=_AGAIN)
         with warnings.catch_warnings():
             # torch warns of its own deprecated storages in old files.
             warnings.simplefilter("ignore")
             if path.suffix == ".gz":
                 with _unpacked(path) as plain:
+                    _is_stored(path, plain)
+                    plain.seek(0)
                     return torch.load(plain, map_location="cpu", weights_only=True)
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
+            with path.open("rb") as file:
+                mapped = _is_stored(path, file)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except HsparityError:
         raise
     except pickle.UnpicklingError as error:
@@ -45,9 +55,7 @@ def load(path: Path) -> Any:
         raise _damaged(path, error) from None
     except OSError as error:
         raise HsparityError("E206", f"cannot read {path}", (str(error)[:200],), _AGAIN) from None
-    except MemoryError as error:
-        raise _damaged(path, error) from None
-    except (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+    except Exception as error:  # whatever the unpickler trips over in a file that is garbled
         raise _damaged(path, error) from None
 
 
@@ -63,14 +71,36 @@ def would_run_code(path: Path, what: str) -> HsparityError:
     )
 
 
-def _is_zip(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) == b"PK\x03\x04"
+def _is_stored(path: Path, file: IO[bytes]) -> bool:
+    """Whether a file is a zip as torch.save writes it, each member as it is, which can be mapped.
+
+    One that was packed again by another program is unpacked as it is read, so far as a file of states may grow. Raises
+    E216 beyond that.
+    """
+    if file.read(4) != b"PK\x03\x04":
+        return False
+    with zipfile.ZipFile(file) as held:
+        members = held.infolist()
+    if all(member.compress_type == zipfile.ZIP_STORED for member in members):
+        return True
+    if sum(member.file_size for member in members) > (limit := _most(path)):
+        raise _grows(path, limit)
+    return False
+
+
+def _most(path: Path) -> int:
+    """How many bytes a packed file may hold."""
+    return max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size)
+
+
+def _grows(path: Path, limit: int) -> HsparityError:
+    notes = (f"packed    {path.stat().st_size} bytes", f"unpacked  more than {limit}")
+    return HsparityError("E216", f"{path} unpacks to more than any file of states does", notes)
 
 
 def _unpacked(path: Path) -> IO[bytes]:
     """A .gz as a temporary file, as large as a file of states may be. Raises E206, E216."""
-    limit = max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size)
+    limit = _most(path)
     out = tempfile.TemporaryFile()  # noqa: SIM115  (closed by the caller, or below)
     try:
         with gzip.open(path, "rb") as packed:
@@ -78,8 +108,7 @@ def _unpacked(path: Path) -> IO[bytes]:
             while chunk := packed.read(CHUNK):
                 done += len(chunk)
                 if done > limit:
-                    notes = (f"packed    {path.stat().st_size} bytes", f"unpacked  more than {limit}")
-                    raise HsparityError("E216", f"{path} unpacks to more than any file of states does", notes)
+                    raise _grows(path, limit)
                 out.write(chunk)
     except (OSError, EOFError, zlib.error) as error:
         out.close()

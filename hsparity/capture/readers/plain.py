@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsparity.capture.manifests import lies_inside, native_ids_fault
-from hsparity.capture.readers.base import Reader
+from hsparity.capture.readers.base import Reader, guarded, is_regular
 from hsparity.capture.readers.look import Look
 from hsparity.capture.shards import (
     DTYPE_NAMES,
@@ -31,6 +31,7 @@ from hsprobe.schema import CaptureManifest, Prompt, Site, token_ids_sha256
 FORMAT = "hsparity.plain/1"
 MARKER = "plain.json"
 STATES = "hidden_states"
+LAYERS_MAX = 100_000  # no model has as many
 
 
 class PlainFolder(Source):
@@ -81,13 +82,17 @@ class PlainFolder(Source):
 
     @property
     def _layers(self) -> int:
-        layers: int = self._take(self._model, "num_layers", int, within="model.")
-        return layers
+        return self._count("num_layers", LAYERS_MAX)
 
     @property
     def _width(self) -> int:
-        width: int = self._take(self._model, "hidden_size", int, within="model.")
-        return width
+        return self._count("hidden_size", INT32_MAX)
+
+    def _count(self, key: str, most: int) -> int:
+        value: int = self._take(self._model, key, int, within="model.")
+        if value > most:
+            raise self._wrong(f"model.{key}", f"at most {most}", json.dumps(value)[:60])
+        return value
 
     def sites(self) -> tuple[str, ...]:
         return tuple(sorted(self._sites, key=site_order))
@@ -121,12 +126,15 @@ class PlainFolder(Source):
         if not file.is_file():
             raise self._wrong("model.norm_weight", "a file in the folder", f"no {file.name}")
         try:
-            weight = read_norm(file)
+            with guarded(file):
+                weight = read_norm(file)
         except HsparityError as error:
             raise self._wrong("model.norm_weight", "a file with tensor `norm` [H]", error.message) from None
         if len(weight) != self._width:
             raise self._wrong("model.norm_weight", f"{self._width} weights", f"{len(weight)} in {file.name}")
         eps = self._take(self._model, "norm_eps", (int, float), 1e-6, within="model.")
+        if not 0 <= eps < 1:  # NaN neither
+            raise self._wrong("model.norm_eps", "a number from 0 to 1", json.dumps(eps)[:60])
         return weight, float(eps), self._take(self._model, "norm_plus_one", bool, False, within="model.")
 
     def verify(self) -> None:
@@ -134,9 +142,11 @@ class PlainFolder(Source):
 
     def _read(self) -> Mapping[str, Any]:
         try:
+            if self._where.exists() and not is_regular(self._where):
+                raise ValueError("no regular file")
             raw = json.loads(self._where.read_text())
-        except (ValueError, RecursionError) as error:
-            raise self._wrong("", "JSON", str(error)) from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise self._wrong("", "JSON", str(error)[:200]) from None
         if not isinstance(raw, dict):
             raise self._wrong("", "an object", type(raw).__name__)
         found = raw.get("format")
@@ -205,12 +215,19 @@ class PlainFolder(Source):
 
     def _prompt_files(self, folder: Path) -> list[Path]:
         norm = self._model.get("norm_weight")
-        files = sorted(p for p in folder.glob("*.safetensors") if p.name != norm)
+        # A link that leads nowhere is a prompt that is gone; a pipe is none.
+        found = [p for p in folder.glob("*.safetensors") if p.name != norm]
+        files = [p for p in found if is_regular(p) or not p.exists()]
         if not files:
             raise HsparityError(
                 "E209", f"{folder} holds no prompt", (f"beside {MARKER}: no *.safetensors",), _HELP
             )
-        return sorted(files, key=lambda p: (len(p.stem), p.stem) if p.stem.isdigit() else (1 << 20, p.stem))
+        return sorted(
+            files,
+            key=lambda p: (
+                (len(p.stem), p.stem) if p.stem.isascii() and p.stem.isdigit() else (1 << 20, p.stem)
+            ),
+        )
 
     def _check(self, file: Path, tensors: Mapping[str, Tensor]) -> None:
         for name, kinds in (("token_ids", INTEGERS), (STATES, FLOATS)):

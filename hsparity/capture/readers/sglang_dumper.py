@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hsparity.capture.readers import listing, parts, pickled
-from hsparity.capture.readers.base import Dataset, Reader, Record, Said, Sample, Slot, wrong
+from hsparity.capture.readers.base import Dataset, Reader, Record, Said, Sample, Slot, guarded, wrong
 from hsparity.capture.readers.look import Look
 from hsparity.capture.readers.passes import Run, requests, stream_like
 from hsparity.errors import HsparityError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 NAME = "sglang-dumper"
-FILES = r"(.*/)?step=\d+___rank=\d+___dump_index=\d+___.*name=.+\.pt"
+FILES = r"(.*/)?step=[0-9]+___rank=[0-9]+___dump_index=[0-9]+___(.*___)?name=.+\.pt"
 PREFIX = "non_intrusive__"
 CORE = ("input_ids", "positions", "seq_lens")
 NOT_STATES = ("grad__", "param__", *CORE, "rids", "req_pool_indices")
@@ -64,6 +64,7 @@ class SglangDumper(Dataset):
 
     def said(self) -> Said:
         notes = [
+            *listing.passed_over(self.look, FILES),
             "each slot is a module's input or output under its name: what it holds is for the data to say",
             "in 0.5.23 a decoder layer's output is its branch alone; the stream with it added is the second output of "
             "the next norm",
@@ -138,10 +139,9 @@ class SglangDumper(Dataset):
 
     @cached_property
     def _listed(self) -> tuple[dict[tuple[str, int], _Step], int]:
-        look = Look(self.path)
         steps: dict[tuple[str, int], _Step] = {}
         others = 0
-        for name in look.matching(FILES):
+        for name in self.look.matching(FILES):
             folder, _, base = name.rpartition("/")
             tags = tags_of(base)
             if tags["rank"] != "0":
@@ -150,9 +150,11 @@ class SglangDumper(Dataset):
             step = steps.setdefault((folder, int(tags["step"])), _Step())
             value, layer = tags["name"], tags.get("layer_id")
             if value in (*CORE, "rids") and layer is None:
-                step.core.setdefault(value, look.file(name))
+                step.core.setdefault(value, self.look.file(name))
             elif not value.startswith(NOT_STATES):
-                step.files.append(_File(int(tags["dump_index"]), label_of(value, layer), look.file(name)))
+                step.files.append(
+                    _File(int(tags["dump_index"]), label_of(value, layer), self.look.file(name))
+                )
         for step in steps.values():
             step.files.sort(key=lambda f: f.order)
         return dict(sorted(steps.items())), others
@@ -171,7 +173,8 @@ class SglangDumper(Dataset):
             name = f"{folder}/step{number}" if folder else f"step{number}"
             path = next(iter(step.core.values()), step.files[0].path if step.files else self.path)
             try:
-                runs, rids = _divide(Record(name, 0, path), step)
+                with guarded(path):
+                    runs, rids = _divide(Record(name, 0, path), step)
             except HsparityError as error:
                 found.append(_Request(name, path, fault=error))
                 continue
@@ -202,17 +205,24 @@ class SglangDumper(Dataset):
         for step in self._listed[0].values():
             for path in step.core.values():
                 try:
-                    meta = pickled.load(path)["meta"]
-                    kept = {k: v for k, v in meta["sglang_parallel_info"].items() if k.endswith("_size")}
-                    return {**kept, "tokenizer_path": meta.get("tokenizer_path", "")}
-                except (HsparityError, TypeError, KeyError, AttributeError):
+                    with guarded(path):
+                        meta = pickled.load(path)["meta"]
+                        said, tokenizer = meta["sglang_parallel_info"], meta.get("tokenizer_path")
+                        kept = {k: v for k, v in said.items() if _is_size(k) and type(v) is int}
+                        return {**kept, "tokenizer_path": tokenizer if isinstance(tokenizer, str) else ""}
+                except HsparityError:
                     continue
         return {}
 
 
+def _is_size(key: Any) -> bool:
+    return isinstance(key, str) and key.endswith("_size")
+
+
 def tags_of(name: str) -> dict[str, str]:
-    """The tags in a dumper file's name."""
-    return dict(t.split("=", 1) for t in name.removesuffix(".pt").split("___") if "=" in t)
+    """The tags in a dumper file's name; the first of its kind, for a value's name may hold more."""
+    tags = [t.partition("=") for t in name.removesuffix(".pt").split("___") if "=" in t]
+    return {tag: value for tag, _, value in reversed(tags)}
 
 
 def label_of(name: str, layer: str | None) -> str:
@@ -236,6 +246,8 @@ def _divide(record: Record, step: _Step) -> tuple[tuple[Run, ...], Sequence[str]
     lengths = parts.integers(record, _value(step.core["seq_lens"]), "seq_lens")
     runs, step.padding = requests(record, positions, lengths)
     rids = _value(step.core["rids"]) if "rids" in step.core else ()
+    if not isinstance(rids, (list, tuple)) or not all(isinstance(rid, (str, int)) for rid in rids):
+        raise wrong(record, "rids", "a list of names", parts.shape_of(rids))
     if rids and len(rids) != len(runs):
         raise wrong(record, "rids", f"{len(runs)} of them", f"{len(rids)}")
     return runs, [str(r) for r in rids]

@@ -7,7 +7,6 @@ the rows of the last prefill chunk come back, and none for a cached prefix; `met
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +17,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hsparity.capture.readers import parts
-from hsparity.capture.readers.base import AUX, LAST, Dataset, Reader, Record, Said, Sample, Slot, wrong
+from hsparity.capture.readers import json_lines, listing, parts
+from hsparity.capture.readers.base import (
+    AUX,
+    LAST,
+    Dataset,
+    Reader,
+    Record,
+    Said,
+    Sample,
+    Slot,
+    guarded,
+    wrong,
+)
 from hsparity.capture.readers.look import TRIED, Look
+from hsparity.capture.shards import INT32_MAX
 from hsparity.errors import HsparityError
 
 if TYPE_CHECKING:
@@ -43,8 +54,8 @@ class SglangResponse(Dataset):
 
     def __init__(self, path: Path, spelled: str) -> None:
         super().__init__(path, spelled)
-        self._whole = parts.Kept(_parse)
-        self._lines = parts.Kept(_line_starts)
+        self._whole = parts.Kept(json_lines.parse)
+        self._lines = parts.Kept(json_lines.line_starts)
 
     def said(self) -> Said:
         unknown = ["layer ids", "whether a row is one state or several side by side", "model", "version"]
@@ -56,6 +67,7 @@ class SglangResponse(Dataset):
             producer="sglang",
             unknown=tuple(unknown),
             notes=(
+                *listing.passed_over(self.look, FILES),
                 "without auxiliary states SGLang hands over the state after the final norm, by its convention; with them, "
                 "the auxiliary states alone",
                 "numbers that are all exact in bfloat16 are kept as bfloat16, others as float32",
@@ -68,10 +80,9 @@ class SglangResponse(Dataset):
 
     @cached_property
     def _records(self) -> tuple[Record, ...]:
-        look = Look(self.path)
         found: list[Record] = []
-        for name in look.matching(FILES):
-            path, stem = look.file(name), name.rpartition(".")[0]
+        for name in self.look.matching(FILES):
+            path, stem = self.look.file(name), name.rpartition(".")[0]
             size = self._count(path)
             for part in range(size):
                 ident = stem if size == 1 else f"{stem}[{part}]"
@@ -81,10 +92,11 @@ class SglangResponse(Dataset):
     def _count(self, path: Path) -> int:
         """How many responses a file holds; 1 for one that cannot be read, so that reading it says why."""
         try:
-            if _first_byte(path) == b"[":
-                content = self._whole.get(path)
+            with guarded(path):
+                if starts := self._lines.get(path):
+                    return len(starts)
+                content = self._whole.get(path) if json_lines.first_byte(path) == b"[" else None
                 return max(len(content), 1) if isinstance(content, list) else 1
-            return max(len(self._lines.get(path)), 1)
         except HsparityError:
             return 1
 
@@ -121,17 +133,16 @@ class SglangResponse(Dataset):
         return parts.places(sample)
 
     def _entry(self, record: Record) -> Any:
-        if _first_byte(record.path) == b"[":
-            content = self._whole.get(record.path)
-            if not record.part < len(content):
-                raise wrong(record, "no response", "a list of responses", parts.shape_of(content))
-            return content[record.part]
-        starts = self._lines.get(record.path)
-        if len(starts) < 2:
-            return self._whole.get(record.path)
-        with record.path.open("rb") as file:
-            file.seek(starts[record.part])
-            return _loads(record.path, file.readline())
+        if starts := self._lines.get(record.path):
+            with record.path.open("rb") as file:
+                file.seek(starts[record.part])
+                return json_lines.loads(record.path, file.readline())
+        content = self._whole.get(record.path)
+        if not isinstance(content, list):
+            return content
+        if not record.part < len(content):
+            raise wrong(record, "no response", "a list of responses", parts.shape_of(content))
+        return content[record.part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +166,7 @@ def _rows(record: Record, states: Any, meta: Mapping[str, Any]) -> _Rows:
     if any(nested[1:]):
         raise wrong(record, STATES, "one block of prefill rows, the first", f"{sum(nested)} blocks")
     total, prefill = sum(map(len, blocks)), len(blocks[0]) if nested[0] else 0
-    prompt, made = _number(meta, "prompt_tokens"), _number(meta, "completion_tokens")
+    prompt, made = _number(record, meta, "prompt_tokens"), _number(record, meta, "completion_tokens")
     warnings: list[str] = []
     if not prefill:  # mode "last": the newest row alone, or one for each step
         if prompt is None or made is None or total > made:
@@ -176,7 +187,7 @@ def _rows(record: Record, states: Any, meta: Mapping[str, Any]) -> _Rows:
         if first < 0:
             raise wrong(record, STATES, f"at most {prompt} prefill rows, one a prompt token", f"{prefill}")
         if first:
-            warnings.append(_why_short(first, prompt, _number(meta, "cached_tokens")))
+            warnings.append(_why_short(first, prompt, _number(record, meta, "cached_tokens")))
     positions = np.arange(first, first + total, dtype=np.int64)
     return _Rows(np.concatenate(blocks), positions, prefill, tuple(warnings))
 
@@ -234,7 +245,7 @@ def _tokens(
     warnings = list(rows.warnings)
     asked = entry.get("request")
     scopes = [entry, meta, *([asked] if isinstance(asked, Mapping) else [])]
-    count = _number(meta, "prompt_tokens")
+    count = _number(record, meta, "prompt_tokens")
     prompt = _ids(record, scopes, PROMPT_KEYS)
     if prompt is None:
         prompt = _logged(record, meta, "input_token_logprobs")
@@ -276,53 +287,12 @@ def _logged(record: Record, meta: Mapping[str, Any], key: str) -> NDArray[np.int
     return parts.integers(record, [e[1] for e in listed], key) if listed else None
 
 
-def _number(meta: Mapping[str, Any], key: str) -> int | None:
+def _number(record: Record, meta: Mapping[str, Any], key: str) -> int | None:
+    """A count that a response tells; None where it tells none. Raises E216 for one that no response has."""
     value = meta.get(key)
+    if type(value) is int and value > INT32_MAX:
+        raise wrong(record, key, f"at most {INT32_MAX}", f"{value:.6g}" if value < 1 << 900 else "more")
     return value if type(value) is int and value >= 0 else None
-
-
-def _first_byte(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(1024).lstrip()[:1]
-    except OSError as error:
-        raise _unreadable(path, error) from None
-
-
-def _line_starts(path: Path) -> list[int]:
-    """Where the lines of a JSON lines file start; one start where the file is one object over several lines."""
-    starts, at = [], 0
-    try:
-        with path.open("rb") as file:
-            for line in file:
-                if line.strip():
-                    starts.append(at)
-                if len(starts) == 1 and line.strip() and not line.rstrip().endswith(b"}"):
-                    return starts
-                at += len(line)
-    except OSError as error:
-        raise _unreadable(path, error) from None
-    return starts
-
-
-def _unreadable(path: Path, error: OSError) -> HsparityError:
-    return HsparityError("E206", f"cannot read {path}", (str(error)[:200],))
-
-
-def _parse(path: Path) -> Any:
-    try:
-        return _loads(path, path.read_bytes())
-    except OSError as error:
-        raise _unreadable(path, error) from None
-
-
-def _loads(path: Path, text: bytes) -> Any:
-    if not text.strip():
-        raise HsparityError("E206", f"{path} is empty (0 bytes)")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise HsparityError("E206", f"cannot read {path} as JSON", (str(error)[:200],)) from None
 
 
 def _heads(look: Look) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hsparity.capture.readers import listing, parts, pickled
-from hsparity.capture.readers.base import Dataset, Reader, Record, Said, Sample, Slot, wrong
+from hsparity.capture.readers.base import Dataset, Reader, Record, Said, Sample, Slot, guarded, wrong
 from hsparity.capture.readers.look import Look
 from hsparity.capture.readers.passes import Run, requests, stream_like
 from hsparity.errors import HsparityError
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import torch
 
 NAME = "sglang-tensor-dump"
-FILES = r"(.*/)?Pass\d+\.pt"
-RANK = re.compile(r"TP\d+_PP\d+_Rank(\d+)_pid\d+")
+FILES = r"(.*/)?Pass[0-9]+\.pt"
+RANK = re.compile(r"TP[0-9]+_PP[0-9]+_Rank([0-9]+)_pid[0-9]+")
 BATCH = ".forward_batch_info."
 
 
@@ -40,6 +40,7 @@ class SglangTensorDump(Dataset):
 
     def said(self) -> Said:
         notes = [
+            *listing.passed_over(self.look, FILES),
             "each slot is a leaf module's output under its name: what it holds is for the data to say; a decoder layer's "
             "own output is never stored",
             "a norm that adds the residual has two outputs, [0] the normed state and [1] the residual stream",
@@ -86,10 +87,9 @@ class SglangTensorDump(Dataset):
     @cached_property
     def _divided(self) -> tuple[tuple[Record, ...], int, int]:
         """Every request that begins in a pass; files not read; requests left out."""
-        look = Look(self.path)
         found: list[Record] = []
         others = left = 0
-        names = look.matching(FILES)
+        names = self.look.matching(FILES)
         several = len({name.rpartition("/")[0] for name in names}) > 1
         for name in names:
             folder, _, base = name.rpartition("/")
@@ -98,9 +98,10 @@ class SglangTensorDump(Dataset):
                 others += 1
                 continue
             stem = f"{folder}/{Path(base).stem}" if several else Path(base).stem
-            record = Record(stem, len(found), look.file(name))
+            record = Record(stem, len(found), self.look.file(name))
             try:
-                runs = _divide(record, self._kept.get(record.path))[1]
+                with guarded(record.path):
+                    runs = _divide(record, self._kept.get(record.path))[1]
             except HsparityError:
                 found.append(record)  # reading it says why
                 continue
@@ -116,9 +117,7 @@ class SglangTensorDump(Dataset):
 def _divide(record: Record, content: Any) -> tuple[str, tuple[Run, ...], int]:
     """The top-level module's name, the requests of the pass, and its rows, padding counted. Raises E216."""
     raw = parts.table(record, content, ())
-    top = next(
-        (key[: -len(BATCH + "input_ids")] for key in raw if str(key).endswith(BATCH + "input_ids")), None
-    )
+    top = next((key[: -len(BATCH + "input_ids")] for key in raw if _ends(key)), None)
     if top is None:
         raise wrong(record, "nothing says whose the rows are", f"<top>{BATCH}input_ids", parts.shape_of(raw))
     parts.table(record, raw, (f"{top}{BATCH}seq_lens", f"{top}{BATCH}positions"))
@@ -133,12 +132,17 @@ def _values(content: Mapping[str, Any], top: str) -> Iterator[tuple[str, torch.T
     import torch
 
     for name, value in content.items():
-        if not name.startswith(f"{top}.") or BATCH in name:
+        if not isinstance(name, str) or not name.startswith(f"{top}.") or BATCH in name:
             continue
         several = value if isinstance(value, (list, tuple)) else (value,)
         for i, each in enumerate(several):
             if isinstance(each, torch.Tensor):
                 yield (f"{name}[{i}]" if len(several) > 1 else name), each
+
+
+def _ends(key: Any) -> bool:
+    """Whether a module's name is that of the batch's ids; a file may hold keys that are no names."""
+    return isinstance(key, str) and key.endswith(BATCH + "input_ids")
 
 
 def _recognise(look: Look) -> str | None:
@@ -148,7 +152,7 @@ def _recognise(look: Look) -> str | None:
 def _says(content: Any) -> str | None:
     if not isinstance(content, Mapping):
         return None
-    if not any(str(key).endswith(BATCH + "input_ids") for key in content):
+    if not any(map(_ends, content)):
         return None
     return f"Pass<k>.pt with module outputs and <top>{BATCH}input_ids"
 

@@ -17,7 +17,7 @@ from hsparity.capture.readers.look import Look
 from hsparity.errors import HsparityError
 
 NAME = "specforge"
-FILES = r"(.*/)?data_\d+\.ckpt(\.gz)?"
+FILES = r"(.*/)?data_[0-9]+\.ckpt(\.gz)?"
 # Auxiliary and last state by their names in the files; OfflineCaptureLayout in specforge/algorithms/*/providers.py.
 EAGLE3 = ("aux_hidden_state", "hidden_state")
 DSPARK = ("hidden_states", "target_last_hidden_states")
@@ -34,17 +34,18 @@ class SpecForge(Dataset):
     def said(self) -> Said:
         last = self._layout[1]
         notes = [
+            *listing.passed_over(self.look, FILES, numbers=True),
             "SpecForge hands its ids to SGLang, which for most families takes id k for boundary k + 1, ascending.",
             "Numbers may be missing: a record with a NaN is not written.",
             "A batch is padded to its longest sample: rows at the end with token 0 and loss mask 0 may be padding.",
         ]
         if last:
-            notes.insert(1, f"By SpecForge's convention {last} is the last state after the final norm.")
+            notes.append(f"By SpecForge's convention {last} is the last state after the final norm.")
         unknown = ("layer ids", "the model", *(("whether the last state is normed",) if last else ()))
         return Said(producer="specforge", version="0.1 or 0.2", unknown=unknown, notes=tuple(notes))
 
     def records(self) -> Sequence[Record]:
-        return listing.numbered(Look(self.path), FILES)
+        return listing.numbered(self.look, FILES)
 
     def read(self, record: Record) -> Sample:
         raw = parts.table(record, pickled.load(record.path), ("input_ids",))
@@ -72,8 +73,7 @@ class SpecForge(Dataset):
     @cached_property
     def _layout(self) -> tuple[str, str]:
         """That of the first file that shows one."""
-        look = Look(self.path)
-        return listing.first(look, FILES, look.pickled, _layout_of) or EAGLE3
+        return listing.first(self.look, FILES, self.look.pickled, _layout_of) or EAGLE3
 
 
 def _layout_of(raw: Any) -> tuple[str, str] | None:

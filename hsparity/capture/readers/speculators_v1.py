@@ -13,10 +13,11 @@ from typing import Any
 from hsparity.capture.readers import listing, parts, pickled
 from hsparity.capture.readers.base import LAST, Dataset, Reader, Record, Said, Sample, Slot, wrong
 from hsparity.capture.readers.look import Look, read_json
+from hsparity.capture.shards import INT32_MAX
 from hsparity.errors import HsparityError
 
 NAME = "speculators-v1"
-FILES = r"(.*/)?data_\d+\.pt"
+FILES = r"(.*/)?data_[0-9]+\.pt"
 CONFIG = "data_config.json"
 
 
@@ -50,10 +51,16 @@ class SpeculatorsV1(Dataset):
             )
         # Of a version that is not told, what both have in common.
         either = "" if self._layout == "v0" else "0.3 or 0.4"
-        return Said("speculators", version or either, model, unknown=tuple(unknown), notes=tuple(notes))
+        return Said(
+            "speculators",
+            version or either,
+            model,
+            unknown=tuple(unknown),
+            notes=(*listing.passed_over(self.look, FILES, numbers=True), *notes),
+        )
 
     def records(self) -> Sequence[Record]:
-        return listing.numbered(Look(self.path), FILES)
+        return listing.numbered(self.look, FILES)
 
     def read(self, record: Record) -> Sample:
         raw = parts.table(record, pickled.load(record.path), ("input_ids",))
@@ -93,8 +100,7 @@ class SpeculatorsV1(Dataset):
     @cached_property
     def _layout(self) -> str:
         """ "v0" or "v1": that of the first file that shows one."""
-        look = Look(self.path)
-        return listing.first(look, FILES, look.pickled, _layout_of) or "v1"
+        return listing.first(self.look, FILES, self.look.pickled, _layout_of) or "v1"
 
     @cached_property
     def _found(self) -> tuple[Mapping[str, Any], str]:
@@ -126,7 +132,7 @@ class SpeculatorsV1(Dataset):
         """The ids of every state, the last included, as the states come: the worker keeps a set of them and stores a
         layer's state as it passes (data_generation/custom_worker.py)."""
         ids = self._part("hidden_states").get("layer_ids")
-        if isinstance(ids, list) and all(type(i) is int and i >= 0 for i in ids):
+        if isinstance(ids, list) and all(type(i) is int and 0 <= i <= INT32_MAX for i in ids):
             return tuple(sorted(set(ids)))
         return ()
 

@@ -28,6 +28,7 @@ class SpeculatorsV2(extracted.WithRows):
             version="0.5 or later",
             unknown=(*extracted.UNKNOWN, *self._missing()),
             notes=(
+                *self._passed(),
                 "speculators 0.5 and later hand their layer ids to vLLM as they are: id k is boundary k, ascending.",
                 "The last slot is the last state unless vLLM was launched with --no-include-last-layer; it is stored"
                 " before the final norm, which training applies.",

@@ -7,6 +7,7 @@ the same. Entries that were not asked for are None, or absent.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -16,7 +17,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hsparity.capture.readers import listing, parts, pickled
-from hsparity.capture.readers.base import AUX, LAST, Dataset, Reader, Record, Said, Sample, Slot, wrong
+from hsparity.capture.readers.base import (
+    AUX,
+    LAST,
+    Dataset,
+    Reader,
+    Record,
+    Said,
+    Sample,
+    Slot,
+    guarded,
+    tensor_fault,
+    wrong,
+)
 from hsparity.capture.readers.look import Look
 from hsparity.capture.shards import Tensor, read_header
 from hsparity.errors import HsparityError
@@ -28,7 +41,8 @@ NAME = "transformers"
 STATES = "hidden_states"
 PICKLED = r"(.*/)?[^/]+\.(pt|pth|bin|pkl)"
 TENSORS = r"(.*/)?[^/]+\.safetensors"
-NUMBERED = re.compile(STATES + r"[._](\d+)")
+ANY = f"{PICKLED}|{TENSORS}"
+NUMBERED = re.compile(STATES + r"[._]([0-9]{1,6})")
 
 
 class TransformersTuple(Dataset):
@@ -50,6 +64,7 @@ class TransformersTuple(Dataset):
                 "version",
             ),
             notes=(
+                *listing.passed_over(self.look, ANY),
                 "Transformers' hidden_states[i] is boundary i, the embedding being 0; asked for by a list of ids in 5.17 "
                 "to 5.22 it is boundary i + 1, without the embedding",
                 "the last entry is the state after the final norm, by Transformers' convention; "
@@ -62,10 +77,9 @@ class TransformersTuple(Dataset):
 
     @cached_property
     def _records(self) -> tuple[Record, ...]:
-        look = Look(self.path)
         found: list[Record] = []
-        for name in look.matching(f"{PICKLED}|{TENSORS}"):
-            path, stem = look.file(name), name.rpartition(".")[0]
+        for name in self.look.matching(ANY):
+            path, stem = self.look.file(name), name.rpartition(".")[0]
             size = self._batch(path)
             for part in range(size):
                 found.append(Record(stem if size == 1 else f"{stem}[{part}]", len(found), path, part))
@@ -74,15 +88,19 @@ class TransformersTuple(Dataset):
     def _batch(self, path: Path) -> int:
         """How many samples a file holds; 1 for one that cannot be read, so that reading it says why."""
         try:
-            if path.suffix == ".safetensors":
-                headers = read_header(path)
-                shapes = [t.shape for key, t in headers.items() if NUMBERED.fullmatch(key)]
-            else:
-                entries, _ = split(self._kept.get(path))
-                shapes = [tuple(e.shape) for e in entries.values()]
+            with guarded(path):
+                if path.suffix == ".safetensors":
+                    headers = read_header(path)
+                    shapes = [t.shape for key, t in headers.items() if NUMBERED.fullmatch(key)]
+                    held = path.stat().st_size
+                else:
+                    entries, _ = split(self._kept.get(path))
+                    shapes = [tuple(e.shape) for e in entries.values()]
+                    held = max((e.untyped_storage().nbytes() for e in entries.values()), default=0)
         except HsparityError:
             return 1
-        return max((s[0] for s in shapes if len(s) == 3), default=1) or 1
+        # A header can claim any number of samples without rows.
+        return max((s[0] for s in shapes if len(s) == 3 and 0 < math.prod(s) <= held), default=1)
 
     def read(self, record: Record) -> Sample:
         if record.path.suffix == ".safetensors":
@@ -96,6 +114,8 @@ class TransformersTuple(Dataset):
         first = next(iter(entries.values()))
         if len(shapes) > 1 or first.dim() not in (2, 3):
             raise wrong(record, STATES, "states [1, T, H] of one shape and dtype", ", ".join([*shapes][:4]))
+        if not first.numel():
+            raise wrong(record, STATES, "at least one row", parts.shape_of(first))
         batch = first.shape[0] if first.dim() == 3 else 1
         if not record.part < batch:
             raise wrong(record, STATES, f"at least {record.part + 1} samples", parts.shape_of(first))
@@ -161,7 +181,7 @@ def _of(record: Record, beside: Mapping[str, Any], key: str, batch: int, length:
         return None
     if isinstance(value, torch.Tensor) and value.dim() == 2 and value.shape[0] == batch:
         value = value[record.part]
-        if value.dtype == torch.bool:
+        if value.dtype == torch.bool and not tensor_fault(value):
             value = value.to(torch.int64)
     return parts.integers(record, value, key, length)
 

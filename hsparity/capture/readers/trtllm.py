@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from hsparity.capture.readers import listing, parts, pickled
-from hsparity.capture.readers.base import LAST, Dataset, Reader, Record, Said, Sample, Slot, wrong
+from hsparity.capture.readers.base import LAST, Dataset, Reader, Record, Said, Sample, Slot, guarded, wrong
 from hsparity.capture.readers.look import Look
 from hsparity.capture.readers.modelopt import aux_key
+from hsparity.capture.shards import INT32_MAX
 from hsparity.errors import HsparityError
 
 NAME = "trtllm"
-FILES = r"(.*/)?[^/]+_\d+\.pt"
+FILES = r"(.*/)?[^/]+_[0-9]+\.pt"
 
 
 class TensorrtLlm(Dataset):
@@ -35,6 +36,7 @@ class TensorrtLlm(Dataset):
             producer="tensorrt-llm",
             unknown=("layer ids", "whether the last state is normed", "model", "version"),
             notes=(
+                *listing.passed_over(self.look, FILES),
                 "TensorRT-LLM counts layer outputs: id k is boundary k + 1, ascending; id -1, the state after the "
                 "final norm, goes last",
                 "TensorRT-LLM's hidden_state is the state after the final norm, by its convention",
@@ -48,12 +50,12 @@ class TensorrtLlm(Dataset):
 
     @cached_property
     def _records(self) -> tuple[Record, ...]:
-        look = Look(self.path)
         found: list[tuple[str, Path, int, Any]] = []
-        for name in look.matching(FILES):
-            path, stem = look.file(name), name.removesuffix(".pt")
+        for name in self.look.matching(FILES):
+            path, stem = self.look.file(name), name.removesuffix(".pt")
             try:
-                content = self._kept.get(path)
+                with guarded(path):
+                    content = self._kept.get(path)
             except HsparityError:
                 content = None
             # What holds no list of requests is one record, so that reading it says what is wrong.
@@ -63,7 +65,9 @@ class TensorrtLlm(Dataset):
                 found.append((stem if len(entries) == 1 else f"{stem}[{part}]", path, part, number))
         numbers = [number for *_, number in found]
         # The running numbers show gaps, as long as no second prefix counts from the start again.
-        if not all(type(n) is int for n in numbers) or len(set(numbers)) < len(numbers):
+        if not all(type(n) is int and 0 <= n <= INT32_MAX for n in numbers) or len(set(numbers)) < len(
+            numbers
+        ):
             numbers = list(range(len(found)))
         records = [Record(i, n, path, part) for (i, path, part, _), n in zip(found, numbers, strict=True)]
         return tuple(sorted(records, key=lambda r: r.index))

@@ -34,6 +34,7 @@ class VllmConnector(extracted.Extracted):
                 "which prompt a request was (its id is all there is)",
             ),
             notes=(
+                *self._passed(),
                 "vLLM's id k is boundary k, ascending whatever order was asked for; id L is before the final norm.",
                 "The rows are the prompt's; a request with include_output_tokens (vLLM 0.24 and later) has all"
                 " tokens but the last.",
