@@ -49,7 +49,10 @@ LIMIT = 1.5
 RESAMPLES = 500
 CLUSTERS = 512
 PROMPT_CLUSTERS = 8
-FEWEST_TOKENS = 32
+FEWEST_TOKENS = 16
+ACCUSING_TOKENS = (
+    32  # healthy mixture-of-experts models stood beyond the floor on 15 to 19 tokens, on 21 and more never
+)
 TAIL = 0.05
 HEAVY = 5.0
 LOST = 1.0 - 1e-5  # a row of zeros is off by exactly its state, but for the last bit
@@ -234,12 +237,17 @@ class _Tests:
         far = f"{tokens_of(self.far)} beyond {FAR * self.largest:.2g}, {FAR * self.limit:g}× the floor's largest"
         crosses = f"{bulk}: the interval crosses the limit {self.limit:g}; more prompts settle it"
         few = f"{tokens_of(self.tokens)} are too few for an interval: {FEWEST_TOKENS} are needed"
+        sure = self.tokens >= ACCUSING_TOKENS
+        beyond = Verdict.DIVERGED if sure else Verdict.INCONCLUSIVE
+        doubt = (
+            "" if sure else f"; {tokens_of(self.tokens)} are too few to accuse: {ACCUSING_TOKENS} are needed"
+        )
         tests = (
-            (enough and self.low > self.limit, Verdict.DIVERGED, f"{bulk}, the limit is {self.limit:g}"),
+            (enough and self.low > self.limit, beyond, f"{bulk}, the limit is {self.limit:g}{doubt}"),
             (self.lost > 0, Verdict.DIVERGED, f"{tokens_of(self.lost)} off by as much as the state itself"),
             (not enough, Verdict.INCONCLUSIVE, few),
-            (self.share_low > self.limit * self.allowed, Verdict.DIVERGED, tail),
-            (self.beyond >= self.fewest, Verdict.DIVERGED, extremes),
+            (self.share_low > self.limit * self.allowed, beyond, f"{tail}{doubt}"),
+            (self.beyond >= self.fewest, beyond, f"{extremes}{doubt}"),
             (self.high > self.limit, Verdict.INCONCLUSIVE, crosses),
             (self.share_low > self.allowed, Verdict.INCONCLUSIVE, tail),
             (self.far > 0, Verdict.INCONCLUSIVE, far),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -67,8 +68,14 @@ def audit(wanted: Wanted, progress: Callable[[str], Progress] | None = None) -> 
 def _integrity_only(wanted: Wanted, integrity: Integrity) -> Audit:
     serious = any(t.kind in SERIOUS for t in integrity.troubles)
     verdict, headline = advice.integrity_headline(integrity, serious)
-    model = wanted.dataset.said().model or "M"
-    next_ = f"hsparity audit {wanted.dataset.spelled} --engine sglang --model {model}"
+    next_ = shlex.join(
+        [
+            "hsparity",
+            "audit",
+            wanted.dataset.spelled,
+            *["--engine", "sglang", "--model", "MODEL", "--ids", "IDS"],
+        ]
+    )
     return replace(_frame(wanted, integrity), verdict=verdict, headline=headline, next=(next_,))
 
 

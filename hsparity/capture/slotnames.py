@@ -105,5 +105,5 @@ def site_keys(slots: Sequence[Slot], num_layers: int) -> tuple[str, ...]:
 
 
 def label(slot: Slot) -> str:
-    """A slot as reports call it: "hidden_states[0], id 2"."""
-    return slot.label + (f", id {slot.native_id}" if slot.native_id is not None else "")
+    """A slot as reports call it: "hidden_states[0] (id 2)"."""
+    return slot.label + (f" (id {slot.native_id})" if slot.native_id is not None else "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 
 import click
@@ -70,6 +69,7 @@ def import_(
       hsparity compare captures/sglang captures/data
     """
     from ..capture import foreign, importing, slotnames, specs
+    from . import suggest
     from .output import tell
     from .progress import Progress
 
@@ -96,9 +96,7 @@ def import_(
     )
     for warning in manifest.warnings:
         tell(f"warning: {warning}")
-    click.echo(
-        f"next  hsparity audit {shlex.quote(src)} --engine sglang --model {shlex.quote(model or manifest.model or 'M')}"
-    )
+    click.echo(f"next  {suggest.audit_command(src, model or manifest.model)}")
 
 
 def refuse_foreign(out: Path, source: str) -> None:

@@ -152,6 +152,13 @@ def _file(path: Path) -> list[str]:
         return [f"{path}: unknown, {_size(path.stat().st_size)}"]
     if str(said.get("schema", "")).startswith("hsparity.comparison/"):
         return _result(path, said)
+    if str(said.get("schema", "")).startswith("hsparity.audit/"):
+        return [
+            f"{path}: a result of hsparity audit, {said['schema']}",
+            f"  verdict   {said.get('verdict')}: {said.get('headline')}",
+            f"  dataset   {said.get('dataset')}, format {said.get('format')}",
+            f"  sampled   {said.get('sampled')} samples",
+        ]
     return [f"{path}: unknown JSON", *_keys(path)]
 
 
@@ -181,6 +188,7 @@ def _foreign(path: Path, name: str | None = None) -> list[str]:
     from ..capture import foreign
     from ..capture.readers.look import Look
     from ..capture.source import Source
+    from . import suggest
 
     look = Look(path)
     try:
@@ -198,15 +206,16 @@ def _foreign(path: Path, name: str | None = None) -> list[str]:
     made = " ".join(part for part in (said.producer, said.version) if part)
     numbers = [r.index for r in records]
     span = f", numbered {numbers[0]} to {numbers[-1]}" if len(records) > 1 else ""
+    first = _first_sample(dataset, records)
     return [
         f"{path}: {reader.title}, format {reader.name}",
         f"  seen by   {why}",
         f"  producer  {made or 'not said'}, model {said.model or 'not said'}",
         f"  samples   {len(records)}{span}, {_size(size)}",
-        *_first_sample(dataset, records),
+        *first,
         *([f"  unknown   {'; '.join(said.unknown)}"] if said.unknown else []),
         *(f"  note      {note}" for note in said.notes[:2]),
-        f"  next      hsparity audit {path} --engine sglang --model {said.model or 'M'}",
+        f"  next      {suggest.audit_command(str(path), said.model, not any('no token ids' in t for t in first))}",
     ]
 
 

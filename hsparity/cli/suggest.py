@@ -25,6 +25,34 @@ class _Capture:
         return (self.manifest.engine, self.manifest.dtype) == ("hf", dtype)
 
 
+def audit_command(source: str, model: str, has_ids: bool = True) -> str:
+    """The next command for a dataset. What is in capitals is the user's to fill in: a model that is not found here under
+    the name in the files, and the ids of the draft's config, on which what a server feeds depends."""
+    from ..capture import specs
+    from ..errors import HsparityError
+
+    if not has_ids:
+        return shlex.join(
+            ["hsparity", "import", source, "--token-ids", "IDS.jsonl", "-o", "captures/imported"]
+        )
+    try:
+        known = bool(model) and bool(specs.resolve_model(model))
+    except HsparityError:
+        known = False
+    words = [
+        "hsparity",
+        "audit",
+        source,
+        "--engine",
+        "sglang",
+        "--model",
+        model if known else "MODEL",
+        "--ids",
+        "IDS",
+    ]
+    return shlex.join(words)
+
+
 def after_capture(out: Path, typed: Mapping[str, object]) -> str:
     """The next command after the capture in `out`, which was asked for with the options `typed`.
 

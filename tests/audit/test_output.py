@@ -140,7 +140,10 @@ def test_the_command_repairs(
     out = tmp_path / "out"
     assert invoke([*command, "--repair", str(out)]) == 1
     page = " ".join(capsys.readouterr().out.split())
-    assert f"Written to {out} (hsparity-repair.json there says which sample was which): 13 samples, 0 left out" in page
+    assert (
+        f"Written to {out} (hsparity-repair.json there says which sample was which): 13 samples, 0 left out"
+        in page
+    )
     assert "compared again: parity" in page
     assert invoke([*command, "--repair", str(out)]) == 2
     assert "E106" in capsys.readouterr().err

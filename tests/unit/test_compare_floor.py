@@ -55,9 +55,13 @@ def test_an_interval_across_the_limit_is_inconclusive() -> None:
 
 
 def test_too_few_tokens_are_inconclusive() -> None:
-    """Thirty-one tokens are never parity, however small their errors."""
-    assert judged(0.1 * yard(1, 31), yard(2, 31)).verdict is Verdict.INCONCLUSIVE
-    assert judged(0.1 * yard(1, 32), yard(2, 32)).verdict is Verdict.PARITY
+    """Fifteen tokens are never parity, however small their errors; under thirty-two none are accused."""
+    assert judged(0.1 * yard(1, 15), yard(2, 15)).verdict is Verdict.INCONCLUSIVE
+    assert judged(0.1 * yard(1, 16), yard(2, 16)).verdict is Verdict.PARITY
+    few = judged(4.0 * yard(1, 31), yard(2, 31))
+    assert few.verdict is Verdict.INCONCLUSIVE
+    assert "too few to accuse" in few.reason
+    assert judged(4.0 * yard(1, 32), yard(2, 32)).verdict is Verdict.DIVERGED
 
 
 @pytest.mark.parametrize("value", [0.05, 0.3, 0.9])

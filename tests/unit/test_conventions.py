@@ -241,7 +241,10 @@ def test_layers_are_translated_for_every_tool(capsys) -> None:
     _, out, _ = run(capsys, "--layers", "2,30,58", "--arch", DEEPSEEK)
     text = " ".join(out.split("What to write for ")[1].split())
     assert text.startswith("boundaries 3,31,59 (the outputs of layers 2,30,58):")
-    assert "eagle_config.eagle_aux_hidden_state_layer_ids [3,31,59], used as they are because the first is not 1" in text
+    assert (
+        "eagle_config.eagle_aux_hidden_state_layer_ids [3,31,59], used as they are because the first is not 1"
+        in text
+    )
     assert "speculators 0.3.0 to 0.4.0: --layer-ids [2,30,58]" in text
     assert run(capsys, "--boundaries", "3,31,59", "--arch", DEEPSEEK)[1] == out
 

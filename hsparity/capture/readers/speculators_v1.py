@@ -105,8 +105,9 @@ class SpeculatorsV1(Dataset):
     @cached_property
     def _found(self) -> tuple[Mapping[str, Any], str]:
         """data_config.json, and what is wrong with it."""
-        folder = self.path if self.path.is_dir() else self.path.parent
-        file = folder / CONFIG
+        names = self.look.matching(FILES)
+        # Beside the data, also where the folder above was named.
+        file = (self.look.file(names[0]) if names else self.path / CONFIG).parent / CONFIG
         if not file.is_file():
             return {}, f"no {CONFIG}"
         try:
