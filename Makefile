@@ -23,7 +23,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 ENGINES := vllm sglang speculators
-# Engine tests run in two groups, one in each worker (tests/conftest.py); the other tests follow.
+# Engine tests share their captures, so they stay together in one worker; the other tests run beside them.
 TWO_AT_ONCE := -n 2 --dist loadgroup
 
 # The models are local; a hub that cannot be reached must not cost a timeout.

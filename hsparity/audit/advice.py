@@ -221,7 +221,8 @@ def next_commands(wanted: Wanted, group: Group, server: Server, mended: Repair |
     lines = []
     if not server.feeds:
         # What was found is not filled in: it could only come out as PARITY.
-        lines.append(again("--ids", "IDS") if wanted.serving else again("--boundaries", "LIST"))
+        native = wanted.serving is not None and not wanted.serving.engine.startswith("hf")
+        lines.append(again("--ids", "IDS") if native else again("--boundaries", "LIST"))
     if mended is not None and mended.possible:
         lines.append(again("--repair", "repaired/"))
     wrong = any(r.right is False for r in group.readings if r.role != LAST)

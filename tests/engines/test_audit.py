@@ -218,22 +218,3 @@ def test_speculators_own_dataset(
     )
     assert "write ids 1,3,5 for sglang" in seen["sglang"]["fix"][0]
     assert "same tensors, different numbering" in seen["sglang told 1,3,5"]["numbering"]
-
-
-def test_live(speculators_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """From the files to the page: the engine started on the dataset's own tokens, the floor made, exit 0."""
-    command = [
-        "audit",
-        str(speculators_dataset),
-        "--engine",
-        "sglang",
-        "--model",
-        "tiny:llama",
-        "--ids",
-        "1,3,5",
-    ]
-    code = main([*command, "--slots", "2,4,6,last", "--sample", "3", "--work", str(tmp_path / "work")])
-    page = capsys.readouterr().out
-    assert code == 0, page
-    assert "PARITY  These are the states sglang feeds the draft: boundaries 2, 4, 6" in page
-    assert "sampled   3 of 4 samples" in page
