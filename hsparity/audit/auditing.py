@@ -11,10 +11,9 @@ from pathlib import Path
 
 import hsparity
 from hsparity import registry
-from hsparity.align.tokens import align_rows
 from hsparity.audit import advice, repair
 from hsparity.audit.case import Case, Progress, Wanted, prepare
-from hsparity.audit.claims import summed
+from hsparity.audit.claims import key_of, summed
 from hsparity.audit.integrity import SERIOUS, judged
 from hsparity.audit.readings import SampleReading, grouped, places_of, read
 from hsparity.audit.result import SCHEMA, Audit, Group, Integrity, Repair
@@ -23,7 +22,7 @@ from hsparity.audit.view import View
 from hsparity.capture import foreign, importing
 from hsparity.capture.importing import Wish
 from hsparity.capture.read import open_source
-from hsparity.capture.readers.base import LAST, Record
+from hsparity.capture.readers.base import LAST, Record, file_bytes
 from hsparity.capture.source import Source
 from hsparity.capture.writers.base import Layout
 from hsparity.compare import compare
@@ -54,8 +53,7 @@ def audit(wanted: Wanted, progress: Callable[[str], Progress] | None = None) -> 
         return progress(label) if progress else None
 
     facts = scan(dataset, records, wanted.work, step("reading every sample")) if wanted.scan else []
-    size = sum(p.stat().st_size for p in {r.path for r in records} if p.is_file())
-    integrity = judged(records, facts, wanted.scan, size)
+    integrity = judged(records, facts, wanted.scan, file_bytes(records))
     if facts and all(f.code for f in facts):
         raise importing.nothing_readable(dataset, [importing.Skipped(f.id, f.code, f.message) for f in facts])
     if wanted.serving is None and not wanted.against:
@@ -108,9 +106,8 @@ def _frame(wanted: Wanted, integrity: Integrity) -> Audit:
 
 
 def _readings(case: Case) -> list[SampleReading]:
-    rows = align_rows(case.server, case.cand, (), Query())
     keys = [Site("slot", i).key for i in range(len(case.slots))]
-    return read(case.server, case.cand, rows.prompts, keys, case.norm)
+    return read(case.server, case.cand, case.prompts, keys, case.norm)
 
 
 def _groups(case: Case, readings: Sequence[SampleReading]) -> tuple[Group, ...]:
@@ -129,7 +126,7 @@ def _groups(case: Case, readings: Sequence[SampleReading]) -> tuple[Group, ...]:
 def _since(case: Case, group: Group, others: Sequence[Group]) -> str:
     """The sample from which on a group's make holds, where the sampled ones change over once in the dataset's order; the
     norms of the scan say which one exactly, between the last sampled one of the old make and the first of the new."""
-    place = {r.id: i for i, r in enumerate(case.records)}
+    place = case.place
     mine = [place[s] for s in group.samples]
     first, last = min(mine), max(mine)
     rest = [[place[s] for s in o.samples] for o in others]
@@ -189,9 +186,9 @@ def _audit(case: Case, groups: tuple[Group, ...], mended: Repair | None) -> Audi
 
 def _repaired(case: Case, groups: Sequence[Group], step: Callable[[str], Progress | None]) -> Repair | None:
     """What a repair could do; written and compared again where it was asked for. None where nothing is wrong."""
-    ways = [repair.way_for(g, case.claimed, case.layers, case.norm) for g in groups]
+    ways = {g.samples: repair.way_for(g, case.claimed, case.layers, case.norm) for g in groups}
     unfit = repair.unfit(case.integrity, case.facts)
-    stuck = next((w for w in ways if w.why_not), None)
+    stuck = next((w for w in ways.values() if w.why_not), None)
     if stuck is not None:
         wrong = (
             len(groups) > 1
@@ -199,52 +196,49 @@ def _repaired(case: Case, groups: Sequence[Group], step: Callable[[str], Progres
             or any(g.comparison and g.comparison.verdict is Verdict.DIVERGED for g in groups)
         )
         return Repair(False, f"{stuck.why_not}: the states must be extracted again") if wrong else None
-    ordered = sorted(groups, key=lambda g: min(_place(case, s) for s in g.samples))
+    ordered = sorted(groups, key=lambda g: min(case.place[s] for s in g.samples))
     if len(groups) > 1 and not all(g.since for g in ordered[1:]):
         return Repair(
             False,
             "samples of several makes are mixed, and only the sampled ones are known: extract them again",
         )
     for before, after in pairwise(ordered):
-        last, first = _place(case, before.samples[-1]), _place(case, after.samples[0])
+        last, first = case.place[before.samples[-1]], case.place[after.samples[0]]
         if unseen := sum(r.id not in unfit for r in case.records[last + 1 : first]):
             between = (
                 f"the {unseen} samples between {before.samples[-1]} and {after.samples[0]} were not sampled"
             )
             return Repair(False, f"{between}, and are of one make or the other: --sample {len(case.records)}")
-    if not any(w.changes for w in ways) and not unfit:
+    if not any(w.changes for w in ways.values()) and not unfit:
         return None
-    steps = [text for w in ways for text in w.steps]
+    steps = [text for w in ways.values() for text in w.steps]
     steps += [f"{len(unfit)} samples left out: {', '.join(sorted(set(unfit.values())))}"] if unfit else []
     plan = Repair(True, "exact: " + "; ".join(steps), tuple(steps))
     if case.wanted.repair is None:
         return plan
-    return _write(case, ordered, unfit, plan, step)
-
-
-def _place(case: Case, name: str) -> int:
-    return next(i for i, r in enumerate(case.records) if r.id == name)
+    starts = [0, *(case.place[g.since] for g in ordered[1:])]
+    return _write(
+        case, [(at, ways[g.samples]) for at, g in zip(starts, ordered, strict=True)], unfit, plan, step
+    )
 
 
 def _write(
     case: Case,
-    groups: Sequence[Group],
+    ways: Sequence[tuple[int, repair.Way]],
     unfit: Mapping[str, str],
     plan: Repair,
     step: Callable[[str], Progress | None],
 ) -> Repair:
+    """The repaired dataset; `ways`: the place of the first sample of a make, ascending, and how its samples are mended."""
     out = case.wanted.repair
     assert out is not None
-    starts = [0, *(_place(case, g.since) for g in groups[1:])]
-    ways = [repair.way_for(g, case.claimed, case.layers, case.norm) for g in groups]
-    place = {r.id: i for i, r in enumerate(case.records)}
 
     def way_of(record: Record) -> repair.Way | None:
         if record.id in unfit:
             return None
-        return ways[max(i for i, start in enumerate(starts) if start <= place[record.id])]
+        return [way for start, way in ways if start <= case.place[record.id]][-1]
 
-    aux = tuple(b for i, b in enumerate(case.said.feeds) if b <= case.layers)
+    aux = tuple(b for b in case.said.feeds if b <= case.layers)
     source = case.wanted.dataset
     model = source.said().model or case.said.model
     layout = Layout(model, aux, case.layers, f"repaired from {source.spelled}: {plan.text}")
@@ -277,10 +271,6 @@ def _verified(case: Case, out: Path, written: Mapping[str, int]) -> Comparison:
     lengths = {written[p.id]: p.tokens for p in case.cand.prompts if p.id in written}
     picked = [r for r in dataset.records() if r.index in lengths]
     made = importing.temporary(dataset, Wish(max_tokens=case.wanted.max_tokens, unnamed=True), picked)
-    sites = {_key_of(n, case.layers): Site("slot", k).key for k, n in enumerate(case.claimed.places)}
+    sites = {key_of(n, case.layers): Site("slot", k).key for k, n in enumerate(case.claimed.places)}
     cut = {r.id: lengths[r.index] for r in picked}
     return _against_server(case, View(open_source(made.folder, verify=False), sites, cut=cut))
-
-
-def _key_of(number: int, num_layers: int) -> str:
-    return "final_norm" if number > num_layers else Site("boundary", number).key

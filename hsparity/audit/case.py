@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from hsparity.align.tokens import align_rows
+from hsparity.align.tokens import PromptRows, align_rows
 from hsparity.audit import serving
 from hsparity.audit.claims import Claims, claims, fed
 from hsparity.audit.repair import unfit
@@ -56,7 +57,7 @@ class Wanted:
     typed: tuple[str, ...] = ()  # the command line, for the commands that are advised
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Case:
     """What the steps share."""
 
@@ -67,6 +68,7 @@ class Case:
     slots: tuple[Slot, ...]
     cand: Source  # the sampled samples, every slot as slot.i
     server: Source
+    prompts: Sequence[PromptRows]  # the rows that both hold
     floors: list[Source]
     norm: Norm | None
     said: Server
@@ -75,6 +77,11 @@ class Case:
     @property
     def layers(self) -> int:
         return self.server.manifest.num_layers
+
+    @cached_property
+    def place(self) -> dict[str, int]:
+        """A sample's id -> where it stands in the dataset."""
+        return {record.id: i for i, record in enumerate(self.records)}
 
 
 def prepare(
@@ -148,7 +155,7 @@ def prepare(
         claimed = Claims({}, "its slots are modules' outputs, and which of them a draft is fed is not said")
     elif not feeds and slots_of(server):
         claimed = replace(claimed, why_not="the server's own slots are no states of its layers")
-    return Case(wanted, records, facts, integrity, slots, cand, server, floors, norm, said, claimed)
+    return Case(wanted, records, facts, integrity, slots, cand, server, prompts, floors, norm, said, claimed)
 
 
 def _server_ids(run: Serving, slots: Sequence[Slot]) -> tuple[int, ...]:

@@ -85,7 +85,7 @@ def claims(slots: Sequence[Slot], feeds: Sequence[int], num_layers: int, last_no
     numbers = {**({} if why else dict(zip(aux, feeds, strict=True))), **dict.fromkeys(ends, end)}
     sites: dict[int, str] = {}
     for i, number in numbers.items():
-        key = "final_norm" if number > num_layers else Site("boundary", number).key
+        key = key_of(number, num_layers)
         if key not in sites.values():
             sites[i] = key
     return Claims(sites, why, numbers, places, last_normed is None)
@@ -162,6 +162,11 @@ def _right(errors: NDArray[np.float64], wanted: int) -> bool | None:
     if errors[wanted] == best:  # two places may hold the same tensor
         return True if (errors[errors > best] >= PLAIN * best).all() else None
     return False if errors[wanted] >= PLAIN * best else None
+
+
+def key_of(number: int, num_layers: int) -> str:
+    """The site of a place; L + 1 is the state after the final norm."""
+    return "final_norm" if number > num_layers else Site("boundary", number).key
 
 
 def worded(number: int, num_layers: int) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsparity.capture.importing import SHOWN, Skipped
-from hsparity.capture.readers.base import Dataset, Record, Sample, read_sample
+from hsparity.capture.readers.base import Dataset, Record, Sample, file_bytes, read_sample
 from hsparity.capture.sourced import SourceDataset
 from hsparity.capture.stamps import stamps_sha256
 from hsparity.capture.writers.base import Layout, Writer
@@ -300,8 +300,7 @@ def _refuse_full_disk(
         rows = sum(dataset.source.prompt(record.id).rows for record in left)
         need = rows * len(slots) * manifest.hidden_size * item
     else:
-        size = sum({r.path: r.path.stat().st_size for r in left if r.path.is_file()}.values())
-        need = size * len(slots) // (max(slots) + 1)
+        need = file_bytes(left) * len(slots) // (max(slots) + 1)
     free = machine.free_bytes(out)
     if need > free:
         notes = (f"needed  {machine.gigabytes(need)}", f"free    {machine.gigabytes(free)} at {out}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hsparity.capture import checkpoint, slotnames
-from hsparity.capture.readers.base import Dataset, Record, Said, Sample, Slot, read_sample
+from hsparity.capture.readers.base import Dataset, Record, Said, Sample, Slot, file_bytes, read_sample
 from hsparity.capture.slotnames import Name
 from hsparity.capture.stamps import stamps_sha256
 from hsparity.engines import machine
 from hsparity.errors import HsparityError
+from hsprobe.assemble import spans
 from hsprobe.protocol import ProbeError
 from hsprobe.schema import (
     SCHEMA,
@@ -202,7 +203,7 @@ def temporary(
     records = list(dataset.records() if chosen is None else chosen)[: wish.limit]
     out = Path(tempfile.mkdtemp(prefix="hsparity-"))
     atexit.register(shutil.rmtree, out, ignore_errors=True)
-    need = sum({r.path: r.path.stat().st_size for r in records if r.path.is_file()}.values())
+    need = file_bytes(records)
     free = machine.free_bytes(out)
     if need > free:
         notes = (f"needed  {machine.gigabytes(need)}", f"free    {machine.gigabytes(free)} at {out.parent}")
@@ -286,7 +287,7 @@ def _commit(
         tokens=len(ids),
         prefill=min(sample.prefill if sample.prefill is not None else len(ids), len(ids)),
         rows=len(kept),
-        missing=tuple(_spans(gaps)),
+        missing=spans(gaps.tolist()),
         token_ids_sha256=token_ids_sha256(ids.tolist()),
     )
     order = torch.from_numpy(kept)
@@ -298,11 +299,6 @@ def _commit(
     sites = {key: state[order].contiguous() for key, state in zip(layout.keys, sample.states, strict=True)}
     figures = {"warnings": list(sample.warnings)}
     writer.commit(number, prompt, tensors, sites, figures)
-
-
-def _spans(gaps: np.ndarray) -> Iterable[tuple[int, int]]:
-    cuts = np.flatnonzero(np.diff(gaps) != 1) + 1
-    return ((int(g[0]), int(g[-1]) + 1) for g in np.split(gaps, cuts) if len(g))
 
 
 def _manifest(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import ExitCode, HsparityError
+from ..errors import HsparityError
 from .grouped import GroupedCommand, grouped_option
-from .output import console_options, open_outputs, tell, unwritable
+from .output import EXIT_CODES, console_options, open_outputs, tell, unwritable
 
 if TYPE_CHECKING:
     from ..audit.case import Wanted
@@ -26,7 +26,6 @@ WHAT, SERVER, FILES, EQUAL, REPORTS, OUTPUT = (
     "Results",
     "Output",
 )
-EXIT_CODES = {"parity": ExitCode.PARITY, "diverged": ExitCode.DIVERGED, "inconclusive": ExitCode.INCONCLUSIVE}
 
 
 @click.command(cls=GroupedCommand)

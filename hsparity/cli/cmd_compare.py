@@ -10,7 +10,7 @@ import click
 
 from ..errors import ExitCode, HsparityError
 from .grouped import GroupedCommand, grouped_option
-from .output import console_options, open_outputs, write_reports
+from .output import EXIT_CODES, console_options, open_outputs, write_reports
 
 if TYPE_CHECKING:
     from ..capture.importing import Wish
@@ -23,7 +23,6 @@ WHAT, EQUAL, REPORTS, ENGINES, OUTPUT = (
     "Running engines",
     "Output",
 )
-EXIT_CODES = {"parity": ExitCode.PARITY, "diverged": ExitCode.DIVERGED, "inconclusive": ExitCode.INCONCLUSIVE}
 
 
 @click.command(cls=GroupedCommand)

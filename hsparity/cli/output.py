@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from ..errors import HsparityError
+from ..errors import ExitCode, HsparityError
 
 if TYPE_CHECKING:
     from ..model import Comparison
     from ..report.base import Options
+
+# Of a verdict.
+EXIT_CODES = {"parity": ExitCode.PARITY, "diverged": ExitCode.DIVERGED, "inconclusive": ExitCode.INCONCLUSIVE}
 
 
 def open_outputs(**files: str | None) -> dict[str, str]:

@@ -49,6 +49,11 @@ class Record:
     side: Path | None = None  # a second file that belongs to it (a loss mask, ids)
 
 
+def file_bytes(records: Sequence[Record]) -> int:
+    """Bytes of the files that hold the records' states, each counted once."""
+    return sum(path.stat().st_size for path in {r.path for r in records} if path.is_file())
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
     """One sample, read whole.

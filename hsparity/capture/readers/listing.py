@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from hsparity.capture.readers.base import Record
@@ -27,6 +27,17 @@ def first(
         if content is not None and (found := says(content)):
             return found
     return None
+
+
+def several(look: Look, pattern: str, count: Callable[[Path], int]) -> tuple[Record, ...]:
+    """The samples of files that may hold more than one each, in order; `count` says how many a file holds."""
+    found: list[Record] = []
+    for name in look.matching(pattern):
+        path, stem = look.file(name), name.rpartition(".")[0]
+        size = count(path)
+        for part in range(size):
+            found.append(Record(stem if size == 1 else f"{stem}[{part}]", len(found), path, part))
+    return tuple(found)
 
 
 def numbered(look: Look, pattern: str) -> tuple[Record, ...]:

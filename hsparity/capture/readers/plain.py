@@ -26,6 +26,7 @@ from hsparity.capture.shards import (
 )
 from hsparity.capture.source import Source, read_norm, site_order
 from hsparity.errors import HsparityError
+from hsprobe.assemble import spans
 from hsprobe.schema import CaptureManifest, Prompt, Site, token_ids_sha256
 
 FORMAT = "hsparity.plain/1"
@@ -264,9 +265,7 @@ class PlainFolder(Source):
             raise self._wrong("tensor positions", f"0 to {total - 1}", f"{held.min()} to {held.max()}", file)
         if len(np.unique(held)) != len(held):
             raise self._wrong("tensor positions", "each position once", "repeats", file)
-        gaps = np.setdiff1d(np.arange(total), held)
-        cuts = np.flatnonzero(np.diff(gaps) != 1) + 1
-        missing = tuple((int(g[0]), int(g[-1]) + 1) for g in np.split(gaps, cuts) if len(g))
+        missing = spans(np.setdiff1d(np.arange(total), held).tolist())
         return Prompt(file.stem, total, total, rows, missing, token_ids_sha256(ids.tolist()))
 
     def _whole(self, file: Path, name: str) -> NDArray[np.int32]:

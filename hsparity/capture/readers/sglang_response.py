@@ -80,14 +80,7 @@ class SglangResponse(Dataset):
 
     @cached_property
     def _records(self) -> tuple[Record, ...]:
-        found: list[Record] = []
-        for name in self.look.matching(FILES):
-            path, stem = self.look.file(name), name.rpartition(".")[0]
-            size = self._count(path)
-            for part in range(size):
-                ident = stem if size == 1 else f"{stem}[{part}]"
-                found.append(Record(ident, len(found), path, part))
-        return tuple(found)
+        return listing.several(self.look, FILES, self._count)
 
     def _count(self, path: Path) -> int:
         """How many responses a file holds; 1 for one that cannot be read, so that reading it says why."""

@@ -77,13 +77,7 @@ class TransformersTuple(Dataset):
 
     @cached_property
     def _records(self) -> tuple[Record, ...]:
-        found: list[Record] = []
-        for name in self.look.matching(ANY):
-            path, stem = self.look.file(name), name.rpartition(".")[0]
-            size = self._batch(path)
-            for part in range(size):
-                found.append(Record(stem if size == 1 else f"{stem}[{part}]", len(found), path, part))
-        return tuple(found)
+        return listing.several(self.look, ANY, self._batch)
 
     def _batch(self, path: Path) -> int:
         """How many samples a file holds; 1 for one that cannot be read, so that reading it says why."""
