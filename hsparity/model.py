@@ -199,10 +199,16 @@ class Finding:
         default_factory=dict
     )  # "vllm", "sglang", "sglang (DeepSeek)", "any" -> what to write
     rival: str = ""
-    severity: str = "cause"  # "cause" | "note"
+    # "cause": it is there; "hypothesis": why it may be there, ranked by `confidence`; "note": worth knowing
+    severity: str = "cause"
     confirm: tuple[str, ...] = ()  # command lines
     ruled_out: bool = False
     structural: bool = False  # proved by its margin: diverged without a floor
+    against: tuple[str, ...] = ()  # what speaks against a hypothesis
+    # Of a hypothesis: "settled" | "likely" | "possible" | "inconclusive"; docs/accuracy.md says how often each is right.
+    confidence: str = ""
+    explained_low: float | None = None  # 95 % interval of `explained`, where it was measured
+    explained_high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

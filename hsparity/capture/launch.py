@@ -104,7 +104,7 @@ def child_environment(
     spec: CaptureSpec, out: Path, interpreter: Interpreter, staged: Path, spec_file: Path
 ) -> dict[str, str]:
     """The environment of the engine's process and of every process it starts."""
-    env = clean_environment(interpreter.env)
+    env = clean_environment(interpreter.env) | spec.env
     # The probe's folder first; what the user's shell gives an engine stays behind it.
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(staged), env.get("PYTHONPATH"))))
     # Engines call tools that lie beside their interpreter, such as ninja.

@@ -47,6 +47,7 @@ class Wanted:
     revision: str = ""
     trust_remote_code: bool = False
     engine_args: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -80,6 +81,7 @@ def build(wanted: Wanted, given: Sequence[PromptSpec]) -> CaptureSpec:
         revision=wanted.revision,
         trust_remote_code=wanted.trust_remote_code,
         engine_args=dict(wanted.engine_args),
+        env=dict(wanted.env),
     )
 
 

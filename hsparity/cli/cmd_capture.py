@@ -49,6 +49,14 @@ CONTEXT = {"ignore_unknown_options": False, "allow_interspersed_args": True}
     ENGINE, "--trust-remote-code", is_flag=True, help="Let the engine run code that comes with the model."
 )
 @grouped_option(
+    ENGINE,
+    "--env",
+    "env",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set this in the engine's processes; may be given several times.",
+)
+@grouped_option(
     PROMPTS,
     "--prompts",
     metavar="FILE",
@@ -126,6 +134,7 @@ def capture(
     batch: int,
     revision: str,
     trust_remote_code: bool,
+    env: tuple[str, ...],
     prompts: str | None,
     limit: int | None,
     max_tokens: int | None,
@@ -151,6 +160,7 @@ def capture(
       hsparity capture hf --model M --dtype float32 -o captures/hf-fp32
       hsparity capture sglang --model M --mechanism both --native-ids 2,30,58 -o captures/sglang
       hsparity capture vllm --model M -o captures/tp2 -- tensor_parallel_size=2
+      hsparity capture vllm --model M --env VLLM_MLA_DISABLE=1 -o captures/mla-off
 
     \b
     The same decoded tokens in two engines:
@@ -178,6 +188,7 @@ def capture(
         revision=revision,
         trust_remote_code=trust_remote_code,
         engine_args=specs.parse_engine_args(engine_args),
+        env=_environment(env),
     )
     # Before any work: the engine is there, and the tokens to continue with.
     interpreter = resolve(engine)
@@ -215,6 +226,12 @@ def _numbers(text: str | None) -> tuple[int, ...]:
     if not all(part.removeprefix("-").isdigit() for part in parts):
         raise click.BadParameter(f"{text!r} is not a list of numbers", param_hint="--native-ids")
     return tuple(int(part) for part in parts)
+
+
+def _environment(words: tuple[str, ...]) -> dict[str, str]:
+    if bad := next((w for w in words if not w.partition("=")[0] or "=" not in w), None):
+        raise click.BadParameter(f"{bad!r} is not NAME=VALUE", param_hint="--env")
+    return dict(word.split("=", 1) for word in words)
 
 
 def _refuse_foreign(out: Path) -> None:

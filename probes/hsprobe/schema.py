@@ -82,9 +82,11 @@ class CaptureSpec:
     revision: str = ""
     trust_remote_code: bool = False
     engine_args: dict[str, Any] = field(default_factory=dict)  # passed through to the engine's constructor
+    env: dict[str, str] = field(default_factory=dict)  # set in the engine's processes
 
     def sha256(self) -> str:
-        return canonical_sha256(asdict(self))
+        # Specs written before there was an `env` keep their digest.
+        return canonical_sha256({k: v for k, v in asdict(self).items() if k != "env" or v})
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1, sort_keys=True)

@@ -1,0 +1,1 @@
+"""Why two sides differ, from what the captures show: fingerprints of the error, weighed against named causes."""
