@@ -1,12 +1,21 @@
-"""A model's config.json, read by us: how many layers, how wide. No transformers, no download."""
+"""A model's checkpoint as it lies on disk: its folder, its config.json, where its tensors are. No transformers, no
+download."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from hsparity import models
+from hsparity.capture.shards import read_header
+from hsparity.errors import HsparityError
+from hsprobe.schema import CaptureManifest
+
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,64 @@ def read_shape(model: str, revision: str = "") -> Shape | None:
         _number(config, name) for name in ("num_hidden_layers", "hidden_size", "vocab_size")
     )
     return Shape(layers, hidden, vocabulary) if layers and hidden else None
+
+
+def find_checkpoint(manifest: CaptureManifest, model: str = "") -> Path:
+    """The folder of a capture's checkpoint: `model` where given, else what the manifest names.
+
+    A folder, a bundled model, which is built, or a hub model in the hub's cache. Raises E107 with the places that
+    were looked at.
+    """
+    wanted = models.resolve(model or manifest.model)
+    folder = Path(wanted).expanduser()
+    if folder.is_dir():
+        return folder
+    # A capture from another machine names that machine's folder of a bundled model, digest included.
+    bundled = models.cache_folder() / folder.name
+    if not model and folder.is_absolute() and bundled.is_dir():
+        return bundled
+    if not folder.is_absolute() and (config := config_file(wanted, manifest.revision)) is not None:
+        return config.parent
+    looked = f"the folder {folder}" if folder.is_absolute() else f"the folder {folder} and the hub's cache"
+    raise HsparityError(
+        "E107",
+        f"the checkpoint {wanted} is not on this machine",
+        (f"looked at {looked}",),
+        "name the folder that holds its safetensors files: --model PATH",
+    )
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.json, the text model's part over the outer one."""
+    try:
+        raw = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError) as error:
+        notes = (str(error),)
+        raise HsparityError(
+            "E107", f"{folder} holds no readable config.json", notes, "--model PATH"
+        ) from None
+    inner: dict[str, Any] = next(
+        (raw[k] for k in ("text_config", "llm_config") if isinstance(raw.get(k), dict)), {}
+    )
+    return {**raw, **{k: v for k, v in inner.items() if v is not None}}
+
+
+def tensor_files(folder: Path) -> dict[str, Path]:
+    """Tensor name -> file, from the index or from the files' headers."""
+    if (folder / INDEX).is_file():
+        try:
+            listed: Mapping[str, str] = json.loads((folder / INDEX).read_text())["weight_map"]
+            return {name: folder / os.path.basename(file) for name, file in listed.items()}
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+            raise HsparityError(
+                "E206", f"{folder / INDEX} cannot be read", (str(error),), "--model PATH"
+            ) from None
+    files = [folder / SINGLE] if (folder / SINGLE).is_file() else sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise HsparityError(
+            "E107", f"{folder} holds no safetensors files", help="name a folder that does: --model PATH"
+        )
+    return {name: file for file in files for name in read_header(file)}
 
 
 def _number(config: dict[str, Any], name: str) -> int:

@@ -9,9 +9,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from hsparity.capture.checkpoint import find_checkpoint
 from hsparity.capture.source import Source
 from hsparity.selfcheck.advice import advise, headline
-from hsparity.selfcheck.checkpoint import Head, find_checkpoint, open_head
+from hsparity.selfcheck.checkpoint import Head, open_head
 from hsparity.selfcheck.judging import LIMIT, Errors, Key, apart, judge, margin, same
 from hsparity.selfcheck.logits import Rated, rate
 from hsparity.selfcheck.readings import NORMED, RAW, READINGS, possible

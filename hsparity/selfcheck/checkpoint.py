@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +9,12 @@ from typing import Any
 
 import torch
 
-from hsparity import models
-from hsparity.capture.checkpoint import config_file
+from hsparity.capture.checkpoint import read_config, tensor_files
 from hsparity.capture.shards import Span, Tensor, as_torch, read_header, read_into
 from hsparity.errors import HsparityError
 from hsprobe.schema import CaptureManifest
 from hsprobe.stack import rms_norm
 
-INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 PREFIXES = ("model.", "", "language_model.model.", "model.language_model.", "language_model.", "model.model.")
 HEADS = ("lm_head", "language_model.lm_head", "model.lm_head", "output", "head")
 NORMS = ("norm", "final_layernorm", "ln_f")
@@ -79,33 +75,6 @@ class Head:
         return self.cap * torch.tanh(logits / self.cap) if self.cap else logits
 
 
-def find_checkpoint(manifest: CaptureManifest, model: str = "") -> Path:
-    """The folder of a capture's checkpoint: `model` where given, else what the manifest names.
-
-    A folder, a bundled model, or a hub model in the hub's cache; a bundled model is built where `model` names
-    it. Raises E107 with the places that were looked at.
-    """
-    wanted = model or manifest.model
-    if model:
-        wanted = models.resolve(model)
-    folder = Path(wanted).expanduser()
-    if folder.is_dir():
-        return folder
-    # A capture from another machine names that machine's folder of a bundled model, digest included.
-    bundled = models.cache_folder() / folder.name
-    if not model and folder.is_absolute() and bundled.is_dir():
-        return bundled
-    if not folder.is_absolute() and (config := config_file(wanted, manifest.revision)) is not None:
-        return config.parent
-    looked = f"the folder {folder}" if folder.is_absolute() else f"the folder {folder} and the hub's cache"
-    raise HsparityError(
-        "E107",
-        f"the checkpoint {wanted} is not on this machine",
-        (f"looked at {looked}",),
-        "name the folder that holds its safetensors files: --model PATH",
-    )
-
-
 def open_head(folder: Path, manifest: CaptureManifest, norm: tuple[Any, float, bool] | None) -> Head:
     """The head of a checkpoint. `norm` is the capture's own record of the final norm (`Source.norm`).
 
@@ -113,8 +82,8 @@ def open_head(folder: Path, manifest: CaptureManifest, norm: tuple[Any, float, b
     a final norm with a bias), E206 for a damaged one, E208 for one of another model, E107 without config.json or
     safetensors files.
     """
-    config = _config(folder)
-    files = _tensor_files(folder)
+    config = read_config(folder)
+    files = tensor_files(folder)
     norm_name = _first(files, (f"{p}{n}.weight" for p in PREFIXES for n in NORMS))
     names = [f"{h}.weight" for h in HEADS]
     embeddings = [f"{p}{e}.weight" for p in PREFIXES for e in EMBEDDINGS]
@@ -164,39 +133,6 @@ def open_head(folder: Path, manifest: CaptureManifest, norm: tuple[Any, float, b
         scale=_scale(config, hidden),
         cap=next((float(config[k]) for k in CAPS if config.get(k)), 0.0),
     )
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    """config.json, the text model's part over the outer one."""
-    try:
-        raw = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError) as error:
-        notes = (str(error),)
-        raise HsparityError(
-            "E107", f"{folder} holds no readable config.json", notes, "--model PATH"
-        ) from None
-    inner: dict[str, Any] = next(
-        (raw[k] for k in ("text_config", "llm_config") if isinstance(raw.get(k), dict)), {}
-    )
-    return {**raw, **{k: v for k, v in inner.items() if v is not None}}
-
-
-def _tensor_files(folder: Path) -> dict[str, Path]:
-    """Tensor name -> file, from the index or from the files' headers."""
-    if (folder / INDEX).is_file():
-        try:
-            listed: Mapping[str, str] = json.loads((folder / INDEX).read_text())["weight_map"]
-            return {name: folder / os.path.basename(file) for name, file in listed.items()}
-        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-            raise HsparityError(
-                "E206", f"{folder / INDEX} cannot be read", (str(error),), "--model PATH"
-            ) from None
-    files = [folder / SINGLE] if (folder / SINGLE).is_file() else sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise HsparityError(
-            "E107", f"{folder} holds no safetensors files", help="name a folder that does: --model PATH"
-        )
-    return {name: file for file in files for name in read_header(file)}
 
 
 def _first(files: Mapping[str, Path], names: Any) -> str:
