@@ -1,10 +1,12 @@
-"""What a replay found, as plain records."""
+"""What a replay found, as plain records, to and from JSON."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import Any
 
-from hsparity.model import Quantiles, Verdict
+from hsparity.model import Quantiles, Verdict, _decode, _encode
 
 SCHEMA = "hsparity.replay/1"
 
@@ -31,6 +33,17 @@ class Added:
     verdict: Verdict
     reason: str
     experts_differ: int = -1  # tokens whose captured experts are not the replay's choice; -1: not captured
+    # Of those, how many the router's own rounding does not explain: their margin between the last expert chosen and
+    # the first one not chosen is too wide. -1: not known.
+    experts_wide: int = -1
+    margin: Quantiles | None = (
+        None  # of the differing tokens' margins, in units of the router's rounding noise
+    )
+    # The ratio that is left when the captured update is divided by `gain`: at the floor where a constant factor (a scale
+    # that is wrong, a kernel that truncates) is the whole error. All channels.
+    ratio_without_gain: float = float("nan")
+    expert: int = -1  # the one expert whose tokens alone are beyond the floor; -1: not one
+    left_out: int = 0  # tokens whose choice of experts the router's rounding may turn: neither error nor floor counts them
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +58,24 @@ class Replay:
     cand_model: str
     added: tuple[Added, ...]
     notes: tuple[str, ...] = ()
+    verdict: Verdict = Verdict.INCONCLUSIVE  # over every layer and part replayed with the side's own weights
+    command: tuple[str, ...] = ()  # as typed; empty when a program asked
 
     def of(self, side: str, part: str = "layer", weights: str = "own") -> tuple[Added, ...]:
         """The entries of one side and part, in layer order."""
         found = (a for a in self.added if (a.side, a.part, a.weights) == (side, part, weights))
         return tuple(sorted(found, key=lambda a: a.layer))
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Sorted keys; a figure that is not finite is null."""
+        return json.dumps(_encode(self), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def from_json(text: str) -> Replay:
+    """Read a replay. Raises ValueError when it is not one, or is of another major version."""
+    raw: Any = json.loads(text)
+    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
+        found = raw.get("schema") if isinstance(raw, dict) else type(raw).__name__
+        raise ValueError(f"not a {SCHEMA} result: {found!r}")
+    result: Replay = _decode(Replay, raw)
+    return result
