@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hsparity import registry
 from hsparity.align.tokens import PromptRows
+from hsparity.allowance import ROWS, Allowance
 from hsparity.floor import LIMIT, Bootstrap, Ceiling, Errors, ceiling, judge, tokens_of
 from hsparity.metrics.base import Metric
 from hsparity.model import Floor, Quantiles, Ratio, SiteDelta, TokenRef, Verdict
 from hsparity.pairing import SitePair
 from hsparity.table import TokenTable
-from hsparity.yardstick import Roles
+from hsparity.yardstick import OWN_WORDS, Roles
 
 SINK = 10.0
 OWN_SIZE = 0.5  # an error of half the state needs no statistics
@@ -58,6 +59,8 @@ class Judge:
     ) -> None:
         self.table, self.pairs, self.prompts, self.terms = table, pairs, prompts, terms
         self.bootstrap = Bootstrap.over([len(p.positions) for p in prompts])
+        self.allowance = Allowance(table, pairs, terms.roles, terms.resolution)
+        self.widened: dict[int, float] = {}  # site -> how much more than e0 some of its rows were allowed
         self.tops = {s: self._ceiling(s) for s in ("", "_rest")} if self.has_floor else {}
 
     def yard(self, site: int, suffix: str = "") -> Vector:
@@ -95,7 +98,14 @@ class Judge:
         return found
 
     def _ceiling(self, suffix: str) -> Ceiling:
-        return ceiling([self.yard(k, suffix) for k in range(len(self.pairs))], self.terms.routed)
+        return ceiling([self._held(k, suffix) for k in range(len(self.pairs))], self.terms.routed)
+
+    def _held(self, site: int, suffix: str) -> Vector:
+        """The yardstick that the pair is judged by, [N]: in units of the engine's own floor where that is all there is."""
+        yard = self.yard(site, suffix)
+        if not self.allowance.scales_yardstick:
+            return yard
+        return yard / self.allowance.factors(site, suffix, np.full(len(yard), self.terms.resolution))
 
     def delta(self, site: int, massive: Sequence[int]) -> SiteDelta:
         """The site's figures and verdict."""
@@ -106,7 +116,7 @@ class Judge:
         sinks = self._sinks(read["ref_norm"])
         compared = int(np.isfinite(read["bad_ref"]).sum())
         ratios = self._ratios(site)
-        verdict, reason = self._verdict(pair, read, compared, ratios)
+        verdict, reason = self._verdict(site, read, compared, ratios)
         rest = {n: np.where(sinks, np.nan, read["rest_" + n]) for n in ("rel_l2", "cosine")}
         return SiteDelta(
             ref=pair.ref,
@@ -179,20 +189,41 @@ class Judge:
                 names = {"ref": "ref_error" + suffix, "cand": "cand_error" + suffix, **names}
             for of, column in names.items():
                 error = self.table.read(site, column).astype(np.float64)
+                allowed = yard
                 if of == "pair":
                     error /= self.scale
-                found.append((Errors(of + rest, error, yard), self.tops[suffix]))
+                    error, allowed = self._excused(site, suffix, error, yard)
+                found.append((Errors(of + rest, error, allowed), self.tops[suffix]))
         return found
 
+    def _excused(self, site: int, suffix: str, error: Vector, yard: Vector) -> tuple[Vector, Vector]:
+        """The pair's errors and yardstick, with what its engine differs by from itself allowed."""
+        allowance = self.allowance
+        if not allowance.speaks:
+            return error, yard
+        if allowance.scales_yardstick:
+            held = self._held(site, suffix)
+            return error * held / yard, held
+        factor_n = allowance.factors(site, suffix, self.scale * yard)
+        if not suffix:
+            self.widened[site] = float(factor_n.max(initial=1.0))
+        return error / factor_n, yard
+
     def _ratios(self, site: int) -> tuple[Ratio, ...]:
-        return tuple(
+        found = [
             judge(errors, self.bootstrap, top, len(self.pairs), self.terms.limit)
             for errors, top in self.errors(site)
-        )
+        ]
+        most = self.widened.get(site, 1.0)
+        if most > 1.0:
+            note = f"; {ROWS[self.terms.roles.wider[0].kind]} allowed {most:.2g}× that"
+            found = [replace(r, reason=r.reason + note) if r.of.startswith("pair") else r for r in found]
+        return tuple(found)
 
     def _verdict(
-        self, pair: SitePair, read: dict[str, Vector], compared: int, ratios: Sequence[Ratio]
+        self, site: int, read: dict[str, Vector], compared: int, ratios: Sequence[Ratio]
     ) -> tuple[Verdict, str]:
+        pair = self.pairs[site]
         equal_n = read["equal"] == 1
         bad_ref_n, bad_cand_n = read["bad_ref"] > 0, read["bad_cand"] > 0
         absent = len(equal_n) - compared
@@ -207,7 +238,7 @@ class Judge:
         if equal_n.all() and not ratios:
             verdict, reason = Verdict.PARITY, f"equal in every bit, {tokens_of(compared)}"
         else:
-            verdict, reason = self._by_terms(read, ratios, bool(equal_n.all()))
+            verdict, reason = self._by_terms(site, read, ratios, bool(equal_n.all()))
         both = int((bad_ref_n & bad_cand_n).sum())
         if both and verdict is Verdict.PARITY:
             return Verdict.INCONCLUSIVE, f"NaN or Inf on both sides, {tokens_of(both)} could not be compared"
@@ -230,7 +261,9 @@ class Judge:
         ]
         return bool(parts) and all(np.isfinite(x).all() and x.min() == x.max() for x, _ in parts)
 
-    def _by_terms(self, read: dict[str, Vector], ratios: Sequence[Ratio], equal: bool) -> tuple[Verdict, str]:
+    def _by_terms(
+        self, site: int, read: dict[str, Vector], ratios: Sequence[Ratio], equal: bool
+    ) -> tuple[Verdict, str]:
         terms = self.terms
         if terms.tol is not None:
             error = read["rel_l2"]
@@ -242,7 +275,7 @@ class Judge:
             return Verdict.INCONCLUSIVE, "not equal in every bit, and no floor says what is noise"
         worst = max(ratios, key=lambda r: ORDER[r.verdict])
         if terms.roles.kind == "repeat":
-            return self._by_repeat(worst, ratios, equal)
+            return self._by_repeat(site, worst, ratios, equal)
         of = {side: [r for r in ratios if r.of.split()[0] == side] for side in ("ref", "cand", "pair")}
         apart = [r for side in ("ref", "cand") for r in of[side] if r.low > r.limit]
         far = min((r.median for r in apart), default=0.0)
@@ -271,13 +304,23 @@ class Judge:
         """A bf16 side plainly below e0. Errors of exactly zero are an embedding, or an fp32 capture in bf16."""
         return self.terms.stored_bf16 and 0.0 < ratio.high < 1.0 / ratio.limit
 
-    def _by_repeat(self, worst: Ratio, ratios: Sequence[Ratio], equal: bool) -> tuple[Verdict, str]:
+    def _by_repeat(
+        self, site: int, worst: Ratio, ratios: Sequence[Ratio], equal: bool
+    ) -> tuple[Verdict, str]:
         if equal:
             return Verdict.PARITY, "equal in every bit"
         if worst.verdict is Verdict.DIVERGED and not self.terms.same_run:
             return (
                 Verdict.INCONCLUSIVE,
                 f"{worst.reason}; repeats of one engine do not say what another may differ by",
+            )
+        noise, most = self.allowance.excess(site)
+        if worst.verdict is Verdict.PARITY and noise > most:
+            what = OWN_WORDS[self.terms.roles.own]
+            return (
+                Verdict.INCONCLUSIVE,
+                f"no more than {what} of this engine, but that is {noise:.2g} where rounding is at most {most:.2g}: "
+                "fp32 and bf16 settle it (hsparity floor --only fp32,bf16)",
             )
         if worst.verdict is Verdict.PARITY:
             return worst.verdict, next(r.reason for r in ratios if r.of == "pair")
@@ -292,6 +335,10 @@ def floor_record(judge_: Judge, source: str, deltas: Sequence[SiteDelta]) -> Flo
     kind = terms.roles.kind
     if kind == "none" and deltas and all(d.bit_equal == d.tokens and d.tokens for d in deltas if d.requested):
         return Floor("bit-equal", "both sides are equal in every bit", terms.limit, terms.resolution)
+    if terms.roles.wider:
+        most, rows = max(judge_.widened.values(), default=1.0), ROWS[terms.roles.wider[0].kind]
+        allowed = f"{rows} allowed up to {most:.2g}× that" if most > 1.0 else f"{rows} needed no more"
+        source = f"{source}: {allowed}"
     e0 = {p.ref: q for k, p in enumerate(judge_.pairs) if (q := judge_.e0(k)) is not None}
     return Floor(kind, source, terms.limit, terms.resolution, e0)
 

@@ -7,13 +7,22 @@ are each judged by their own error to fp32 against e0, the pair by its error ove
 errors of size e0 lie sqrt(2) e0 apart). Expert flips hit other tokens in every engine, so distributions are
 compared, never token with token:
 
-* bulk: the ratio of medians, with a 95 % bootstrap interval (tokens of both distributions are drawn together;
-  whole prompts when there are eight or more, whose tokens are not independent). Above the limit with its
-  whole interval: DIVERGED; interval across the limit: INCONCLUSIVE.
+* bulk: the ratio of medians, with a 95 % bootstrap interval for this site alone. Both distributions are about the
+  same tokens, so they are drawn together (paired; whole prompts when there are eight or more, whose tokens are
+  not independent). It accuses only when the ratio is above the limit at once over every site: `simultaneous`
+  studentises the log ratio by the spread of its resamples and takes Student's t at 0.025 / (K sites x SETS sets
+  of errors) with one degree of freedom less than there are clusters (Bonferroni: it needs no independence, and
+  neighbouring boundaries have none). If no true ratio exceeds the limit, the probability that any of a
+  comparison's sites is called DIVERGED by its bulk is 2.5 % at most, as far as t fits the log ratio; measured
+  rates are in docs/floors.md. Above the limit with the 95 % interval but not over all sites: INCONCLUSIVE, as is an
+  interval across the limit.
 * tail: the share of tokens beyond limit x the 95th percentile of e0. Errors that are `limit` times e0 have 5
   % there; a pair has twice that, because a jump on either side is a jump of the pair. What 5 % may really be
   when the percentile comes from N tokens is the upper end of its Wilson interval; INCONCLUSIVE when the lower
-  end of the share's own 95 % Wilson interval exceeds it, DIVERGED when it exceeds `limit` times it.
+  end of the share's own 95 % Wilson interval exceeds it, DIVERGED when it exceeds `limit` times it. That
+  factor is what allows for the number of sites: errors that are exactly `limit` times e0 are accused by it with
+  probability 2.6e-4 at 32 tokens, 4.9e-5 at 128 and 1e-6 at 512 (beta-binomial, the percentile being one of N
+  tokens too), so over 62 sites with 1.6 %, 0.3 % and 0.01 %; smaller errors less.
 * extremes: k tokens beyond limit x the largest e0. If both sets of N errors come from one distribution, the k
   largest of the 2N are all on one side with probability C(2N-k, N) / C(2N, N) < 2^-k, less still with the
   limit between. Over K sites p < 0.01 needs k >= log2(100 K): DIVERGED; p < 0.05 at one site (k = 5) is
@@ -39,6 +48,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +63,8 @@ FEWEST_TOKENS = 16
 ACCUSING_TOKENS = (
     32  # healthy mixture-of-experts models stood beyond the floor on 15 to 19 tokens, on 21 and more never
 )
+SETS = 6  # of errors at a site: ref, cand and pair, on all channels and without the massive ones
+ERROR_RATE = 0.025  # of a false accusation by the bulk, over all sites and sets of one comparison
 TAIL = 0.05
 HEAVY = 5.0
 LOST = 1.0 - 1e-5  # a row of zeros is off by exactly its state, but for the last bit
@@ -172,20 +184,66 @@ def beyond(errors: Errors, top: Ceiling, limit: float = LIMIT) -> NDArray[np.boo
     return result
 
 
-def judge(errors: Errors, bootstrap: Bootstrap, top: Ceiling, sites: int, limit: float = LIMIT) -> Ratio:
-    """One set of errors against its yardstick over N tokens of one of `sites` sites."""
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A ratio of medians and two intervals: 95 % for it alone, and the one that all of `tests` ratios lie in with
+    95 %."""
+
+    median: float
+    low: float
+    high: float
+    low_all: float
+    high_all: float
+
+
+def simultaneous(errors: Errors, bootstrap: Bootstrap, tests: int) -> Interval:
+    """The ratio of medians of errors over yardstick with its intervals; all ends equal the ratio when fewer than
+    FEWEST_TOKENS tokens are known.
+
+    The studentised bootstrap of the log ratio (Davison and Hinkley, Bootstrap Methods, 1997, section 5.2) with
+    Bonferroni's level: 500 resamples hold no quantile at 0.025 / 372, but they do hold a standard error.
+    """
+    known, yard = errors.error[np.isfinite(errors.error)], errors.yard[np.isfinite(errors.yard)]
+    median = float(np.median(known) / np.median(yard))
+    if min(len(known), len(yard)) < FEWEST_TOKENS:
+        return Interval(median, median, median, median, median)
+    spread = bootstrap.medians(errors.error) / bootstrap.yard_medians(errors.yard)
+    low, high = (float(q) for q in np.quantile(spread, (0.025, 0.975)))
+    if not 0 < median < math.inf or not 0 < low <= high < math.inf:
+        return Interval(median, low, high, min(low, median), max(high, median))
+    logs = np.log(spread[(spread > 0) & np.isfinite(spread)])
+    # The wider of two estimates: resamples of a median are lumpy.
+    error = max(float(logs.std()), math.log(high / low) / (2 * Z95))
+    reach = math.exp(student(ERROR_RATE / max(tests, 1), bootstrap.weights.shape[1] - 1) * error)
+    return Interval(median, low, high, min(low, median / reach), max(high, median * reach))
+
+
+def student(upper: float, degrees: int) -> float:
+    """The quantile of Student's t that `upper` of it lies above; Cornish-Fisher to the third order in 1/degrees
+    (Abramowitz and Stegun 26.7.5), within 1 % from 15 degrees on and 5 % from 7."""
+    z, n = NormalDist().inv_cdf(1.0 - upper), max(degrees, 1)
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / n + second / n**2 + third / n**3
+
+
+def judge(
+    errors: Errors, bootstrap: Bootstrap, top: Ceiling, sites: int, limit: float = LIMIT, sets: int = SETS
+) -> Ratio:
+    """One set of errors against its yardstick over N tokens of one of `sites` sites, each judged by `sets` sets.
+
+    The record's interval is the 95 % one of this site alone; an accusation by the bulk took that of all sites.
+    """
     known, yard = errors.error[np.isfinite(errors.error)], errors.yard[np.isfinite(errors.yard)]
     if not len(known) or not len(yard):
         nan = math.nan
         reason = "the floor's captures hold none of these tokens"
         return Ratio(errors.of, nan, nan, nan, limit, 0, nan, nan, Verdict.INCONCLUSIVE, reason)
     who = errors.of.split()[0]
-    median = float(np.median(known) / np.median(yard))
-    low, high = median, median
     tokens = min(len(known), len(yard))
-    if tokens >= FEWEST_TOKENS:
-        spread = bootstrap.medians(errors.error) / bootstrap.yard_medians(errors.yard)
-        low, high = (float(q) for q in np.quantile(spread, (0.025, 0.975)))
+    found_at = simultaneous(errors, bootstrap, sites * sets)
+    median, low, high = found_at.median, found_at.low, found_at.high
     largest = top.of(yard, limit)
     share = float((known > limit * np.quantile(yard, 0.95)).mean())
     found = _Tests(
@@ -193,6 +251,8 @@ def judge(errors: Errors, bootstrap: Bootstrap, top: Ceiling, sites: int, limit:
         median=median,
         low=low,
         high=high,
+        low_all=found_at.low_all,
+        sites=sites,
         limit=limit,
         largest=largest,
         beyond=int(beyond(errors, top, limit).sum()),
@@ -218,6 +278,8 @@ class _Tests:
     median: float
     low: float
     high: float
+    low_all: float
+    sites: int
     limit: float
     largest: float
     beyond: int
@@ -235,6 +297,10 @@ class _Tests:
         tail = f"{self.share:.0%} of tokens beyond {self.limit:g}× the floor's 95th percentile"
         extremes = f"{tokens_of(self.beyond)} beyond {self.largest:.2g}, {self.limit:g}× the floor's largest"
         far = f"{tokens_of(self.far)} beyond {FAR * self.largest:.2g}, {FAR * self.limit:g}× the floor's largest"
+        doubtful = (
+            f"{bulk}: above the limit {self.limit:g} here, but {self.low_all:.2g} over all {self.sites} sites is not; "
+            "more prompts settle it"
+        )
         crosses = f"{bulk}: the interval crosses the limit {self.limit:g}; more prompts settle it"
         few = f"{tokens_of(self.tokens)} are too few for an interval: {FEWEST_TOKENS} are needed"
         sure = self.tokens >= ACCUSING_TOKENS
@@ -243,11 +309,12 @@ class _Tests:
             "" if sure else f"; {tokens_of(self.tokens)} are too few to accuse: {ACCUSING_TOKENS} are needed"
         )
         tests = (
-            (enough and self.low > self.limit, beyond, f"{bulk}, the limit is {self.limit:g}{doubt}"),
+            (enough and self.low_all > self.limit, beyond, f"{bulk}, the limit is {self.limit:g}{doubt}"),
             (self.lost > 0, Verdict.DIVERGED, f"{tokens_of(self.lost)} off by as much as the state itself"),
             (not enough, Verdict.INCONCLUSIVE, few),
             (self.share_low > self.limit * self.allowed, beyond, f"{tail}{doubt}"),
             (self.beyond >= self.fewest, beyond, f"{extremes}{doubt}"),
+            (self.low > self.limit, Verdict.INCONCLUSIVE, doubtful),
             (self.high > self.limit, Verdict.INCONCLUSIVE, crosses),
             (self.share_low > self.allowed, Verdict.INCONCLUSIVE, tail),
             (self.far > 0, Verdict.INCONCLUSIVE, far),

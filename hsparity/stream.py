@@ -34,6 +34,8 @@ MASSIVE_SHARE = 0.01
 MASSIVE_TOKENS = 256
 FIXED = ("rest_rel_l2", "rest_cosine", "massive_rel_l2", "ref_norm", "equal", "bad_ref", "bad_cand")
 YARDSTICK = ("e0", "e0_rest", "ref_error", "ref_error_rest", "cand_error", "cand_error_rest")
+# What a side's engine differs by from itself, and which phase made the row: 0 prefill, 1 decode, 2 not the same one.
+OWN = ("own", "own_rest", "phase")
 
 Progress = Callable[[float, float, str], None]
 
@@ -54,7 +56,7 @@ class Plan:
 
 
 def columns() -> tuple[str, ...]:
-    return (*registry.metrics(), *FIXED, *YARDSTICK)
+    return (*registry.metrics(), *FIXED, *YARDSTICK, *OWN)
 
 
 def pool_map(
@@ -124,9 +126,18 @@ class _Worker:
             rows = prompt.rows[i][start:stop]
             present[i] = rows >= 0
             runs[i] = runs_of(rows[present[i]])
+        phase_n = self._phase(prompt, start, stop)
         for k, pair in enumerate(self.plan.pairs):
             values = self._site(prompt, pair, stop - start, runs, present)
+            values[self.table.columns["phase"]] = phase_n
             self.table.write(k, prompt.start + start, values)
+
+    def _phase(self, prompt: PromptRows, start: int, stop: int) -> NDArray[np.float32]:
+        decoded = [
+            prompt.positions[start:stop] >= self.plan.sources[i].prompt(prompt.prompts[i]).prefill
+            for i in (0, 1)
+        ]
+        return np.where(decoded[0] == decoded[1], decoded[0], 2).astype(np.float32)
 
     def _site(
         self,
@@ -230,19 +241,38 @@ class _Worker:
         else:
             return
         for name, side in wanted.items():
-            if base not in place or side not in place:
-                continue
-            here = present[base] & present[side]
-            for suffix, parts in (("", (0, 1)), ("_rest", (0,))):
-                below = sum(sums.norms[place[base]][k] for k in parts)
-                if side == base:
-                    error = np.zeros_like(below)
-                else:
-                    key = (place[base], place[side])
-                    both = sums.diffs.get(key) or sums.diffs[key[::-1]]
-                    error = ratio(np.sqrt(sum(both[k] for k in parts)), np.sqrt(below))
-                error[~here | ~np.isfinite(below)] = np.nan
-                figures[name + suffix] = error
+            self._error(figures, name, (base, side), sums=sums, place=place, present=present)
+        for own in roles.wider:
+            found: dict[str, NDArray[np.float64]] = {}
+            self._error(found, "own", (own.side, own.place), sums=sums, place=place, present=present)
+            for name, error in found.items():
+                figures[name] = np.fmax(figures[name], error) if name in figures else error
+
+    @staticmethod
+    def _error(
+        figures: dict[str, NDArray[np.float64]],
+        name: str,
+        between: tuple[int, int],
+        *,
+        sums: BlockSums,
+        place: Mapping[int, int],
+        present: Mapping[int, NDArray[np.bool_]],
+    ) -> None:
+        """Put the error of the second source to the first as `name` and `name`_rest; NaN where one lacks the row."""
+        base, side = between
+        if base not in place or side not in place:
+            return
+        here = present[base] & present[side]
+        for suffix, parts in (("", (0, 1)), ("_rest", (0,))):
+            below = sum(sums.norms[place[base]][k] for k in parts)
+            if side == base:
+                error = np.zeros_like(below)
+            else:
+                key = (place[base], place[side])
+                both = sums.diffs.get(key) or sums.diffs[key[::-1]]
+                error = ratio(np.sqrt(sum(both[k] for k in parts)), np.sqrt(below))
+            error[~here | ~np.isfinite(below)] = np.nan
+            figures[name + suffix] = error
 
 
 def massive_channels(

@@ -1,6 +1,6 @@
 """Per-token figures of every site: exact quantiles in bounded memory, whatever the number of tokens.
 
-Seventeen float32 per site and token are a thousandth of the states they describe. Up to 64 MB stay in memory,
+Twenty-one float32 per site and token are a thousandth of the states they describe. Up to 64 MB stay in memory,
 more go to an unlinked temporary file, one site of which is read at a time. Tables of parts of the tokens
 merge by placing their columns side by side: no figure is ever recomputed from another.
 """

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hsparity.align.tokens import RowAlignment
+from hsparity.capture import floorstore, passes
 from hsparity.capture.read import MANIFEST, open_source
 from hsparity.capture.shards import HALF_ULP
 from hsparity.capture.source import Source
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 TRANSFORMERS = ("hf", "transformers")
 PLAUSIBLE = 16.0
+EXPECTED = 4.0  # half-ulps times sqrt(r + 1): the largest median e0 measured here is 4.4, most are near 2
 # Settings that change the arithmetic; engines spell some of them in two ways.
 SETTINGS = {
     "mode": ("mode",),
@@ -39,14 +41,35 @@ SETTINGS = {
 }
 
 
+# What an engine's own floor is called, and what it changes.
+OWN_WORDS = {
+    "repeat": "a repeat",
+    "batch": "another batch shape",
+    "prefill-decode": "prefill against decode",
+    "chunked": "other chunks",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A capture by the engine of one side, with nothing or one thing changed: what that engine differs by from
+    itself."""
+
+    kind: str  # "repeat" | "batch" | "prefill-decode" | "chunked"
+    side: int  # 0 ref, 1 cand
+    place: int
+
+
 @dataclass(frozen=True, slots=True)
 class Roles:
     """Places of the floor's captures among ref (0), cand (1) and the floors (2…). All None: no floor."""
 
     fp32: int | None = None
     bf16: int | None = None
-    repeat: int | None = None
-    repeated: int = 0  # the side that `repeat` repeats
+    repeat: int | None = None  # the engine's own floor that is the yardstick where there is no reference
+    repeated: int = 0  # the side that `repeat` is a floor of
+    own: str = "repeat"  # the kind of `repeat`
+    wider: tuple[Own, ...] = ()  # beside a reference: floors of one kind that widen the rows they measured
 
     @property
     def kind(self) -> str:
@@ -59,6 +82,7 @@ class Roles:
         wanted = [(0, 1)]
         if self.fp32 is not None and self.bf16 is not None:
             wanted += [(self.fp32, i) for i in (0, 1, self.bf16) if i != self.fp32]
+            wanted += [(own.side, own.place) for own in self.wider]
         elif self.repeat is not None:
             wanted.append((self.repeated, self.repeat))
         unique: list[tuple[int, int]] = []
@@ -81,12 +105,44 @@ def setting(source: Source, name: str) -> str | None:
 
 def same_run(one: Source, other: Source) -> bool:
     """Same engine, version, dtype and arithmetic: a difference between the two is the engine's own noise."""
+    return changed(one, other) == ()
+
+
+def changed(one: Source, other: Source) -> tuple[str, ...] | None:
+    """The settings that two runs of one engine differ in; None for two engines, releases or dtypes."""
     a, b = one.manifest, other.manifest
-    return (
-        (a.engine, a.engine_version, a.dtype) == (b.engine, b.engine_version, b.dtype)
-        and a.engine != "plain"
-        and all(setting(one, name) == setting(other, name) for name in SETTINGS)
-    )
+    if (a.engine, a.engine_version, a.dtype) != (b.engine, b.engine_version, b.dtype) or a.engine == "plain":
+        return None
+    return tuple(name for name in SETTINGS if setting(one, name) != setting(other, name))
+
+
+def own_kind(side: Source, floor: Source) -> str | None:
+    """What a capture is to a side of the same engine: the one thing that was changed; None when it is no floor of its."""
+    differs = changed(side, floor)
+    if differs is None or set(differs) - {"batch", "chunked prefill"}:
+        return None
+    other = [
+        *(["prefill-decode"] if phases_differ(side, floor) else []),
+        *(["batch"] if "batch" in differs else []),
+        *(["chunked"] if passes.chunked(side) != passes.chunked(floor) else []),
+    ]
+    # A budget that is asked for and changes no pass changes nothing.
+    return "repeat" if not other else other[0] if len(other) == 1 else None
+
+
+def phases_differ(one: Source, other: Source) -> bool:
+    """Whether a token that both hold was prefilled in the one and decoded in the other."""
+    known = {p.token_ids_sha256: p.prefill for p in other.prompts}
+    return any(known.get(p.token_ids_sha256, p.prefill) != p.prefill for p in one.prompts)
+
+
+def question(ref: Source, cand: Source) -> str:
+    """The kind of an engine's own floor that a pair asks for: what, besides the engine, its sides did otherwise."""
+    if phases_differ(ref, cand):
+        return "prefill-decode"
+    if setting(ref, "batch") != setting(cand, "batch"):
+        return "batch"
+    return "chunked" if passes.chunked(ref) != passes.chunked(cand) else "repeat"
 
 
 def _is_transformers(source: Source, dtype: str) -> bool:
@@ -113,13 +169,23 @@ def assign(ref: Source, cand: Source, floors: Sequence[Source]) -> Roles:
             raise HsparityError("E211", "the floor is a capture of other weights", notes, _HELP)
     given = range(2, len(sources))
     fp32 = next((i for i in given if _is_transformers(sources[i], "float32")), None)
+    # In the order they were named: an index names the plain one before those with one thing changed.
     bf16 = next((i for i in (*given, 0, 1) if _is_transformers(sources[i], "bfloat16")), None)
+    both = fp32 is not None and bf16 is not None
+    owns = [
+        Own(kind, side, i)
+        for i in given
+        for side in (0, 1)
+        if not (both and i in (fp32, bf16))
+        and not any(_same_folder(sources[i], s) for s in (ref, cand))
+        and (kind := own_kind(sources[side], sources[i])) is not None
+    ]
+    asked = question(ref, cand) if owns else "repeat"
     if fp32 is not None and bf16 is not None:
-        return Roles(fp32, bf16)
-    for i, floor in enumerate(floors, 2):
-        for side, source in enumerate((ref, cand)):
-            if same_run(source, floor) and not any(_same_folder(floor, s) for s in (ref, cand)):
-                return Roles(repeat=i, repeated=side)
+        return Roles(fp32, bf16, wider=tuple(o for o in owns if o.kind == asked != "repeat"))
+    best = next((o for kind in (asked, "repeat") for o in owns if o.kind == kind), None)
+    if best is not None:
+        return Roles(repeat=best.place, repeated=best.side, own=best.kind)
     if floors:
         made = [
             f"{s.path}  {s.manifest.engine} {s.manifest.engine_version} {s.manifest.dtype}" for s in floors
@@ -154,7 +220,7 @@ def check_plausible(judge: Judge) -> None:
 
 def check_shares_tokens(roles: Roles, rows: RowAlignment, sources: Sequence[Source]) -> None:
     """Raises E211 when a floor's capture has fewer than half of the aligned tokens."""
-    for i in (roles.fp32, roles.bf16, roles.repeat):
+    for i in (roles.fp32, roles.bf16, roles.repeat, *(own.place for own in roles.wider)):
         if i is None:
             continue
         held = sum(int((p.rows[i] >= 0).sum()) for p in rows.prompts)
@@ -174,22 +240,48 @@ def describe(roles: Roles, sources: Sequence[Source]) -> str:
         tokens = sum(p.rows for p in m.prompts)
         made = f"{m.engine} {m.engine_version}".strip()
         size = f"{len(m.prompts)} prompt{'s' * (len(m.prompts) != 1)}, {tokens:,} tokens"
-        return f"fp32 {named(roles.fp32)} and bf16 {named(roles.bf16)} by {made}, {size}"
+        paths = dict.fromkeys(named(own.place) for own in roles.wider)
+        wider = f"; beside it {', '.join(paths)}, {OWN_WORDS[roles.wider[0].kind]}" if paths else ""
+        return f"fp32 {named(roles.fp32)} and bf16 {named(roles.bf16)} by {made}, {size}{wider}"
     if roles.repeat is not None:
         side = ("reference", "candidate")[roles.repeated]
-        return f"{named(roles.repeat)}, a repeat of the {side}"
+        return f"{named(roles.repeat)}, {OWN_WORDS[roles.own]} of the {side}"
     return "none"
 
 
 def find_floors(path: str | os.PathLike[str]) -> list[Source]:
-    """A capture, or the captures directly inside a folder. Raises E211 when there is neither."""
+    """A capture, the captures that a floor's index names, or those directly inside a folder. Raises E211 when there
+    is none of these."""
     folder = Path(path)
+    if indexed := floorstore.captures(folder):
+        return [open_source(p) for p in indexed]
     if (folder / MANIFEST).is_file() or (folder / "plain.json").is_file():
         return [open_source(path)]
     inside = sorted(p.parent for p in [*folder.glob(f"*/{MANIFEST}"), *folder.glob("*/plain.json")])
     if not inside:
         raise HsparityError("E211", f"no capture in {path}", help=_HELP)
     return [open_source(p) for p in inside]
+
+
+def usable(ref: Source, cand: Source, found: Sequence[Source]) -> list[Source]:
+    """Of captures that nobody named, those that serve this pair."""
+    kept = [floor for floor in found if _fits(ref, cand, floor)]
+    try:
+        roles = assign(ref, cand, kept)
+    except HsparityError as error:
+        if error.code != "E211":
+            raise
+        return []
+    used = {roles.fp32, roles.bf16, roles.repeat, *(own.place for own in roles.wider)}
+    return [floor for i, floor in enumerate(kept, 2) if i in used]
+
+
+def _fits(ref: Source, cand: Source, floor: Source) -> bool:
+    """Whether a floor is of the model and the weights of this pair."""
+    a, b = ref.manifest, floor.manifest
+    digests = {s.manifest.weights_sha256 for s in (ref, cand)}
+    same = not b.weights_sha256 or "" in digests or b.weights_sha256 in digests
+    return (a.num_layers, a.hidden_size) == (b.num_layers, b.hidden_size) and same
 
 
 _HELP = (

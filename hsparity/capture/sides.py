@@ -17,7 +17,7 @@ from ..config import Config, SideConfig
 from ..engines import facts
 from ..engines import resolve as find_interpreter
 from ..errors import HsparityError
-from . import checkpoint, launch, prompts, specs
+from . import checkpoint, floorstore, launch, prompts, specs
 from .relay import Relay
 from .specs import Wanted
 
@@ -77,7 +77,11 @@ def resolve_pair(
     maker.check(pair, named, (layers, boundaries, tokens))
     paths = [maker.path(side) for side in pair]
     running = any(side.engine for side in pair)
-    found = measured if floors else maker.floor(wanted=running)
+    look = not floors and not config.floor.captures and config.floor.make is not False
+    there = look and any(len(floorstore.beside(p, floorstore.REFERENCES)) == 2 for p in paths)
+    found = measured if floors else [] if there else maker.floor(wanted=running)
+    if look:
+        found = floorstore.serving(paths[0], paths[1], found)
     return Chosen(paths[0], paths[1], tuple(found), layers, boundaries, tokens)
 
 

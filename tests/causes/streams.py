@@ -122,6 +122,9 @@ class Capture:
     split: bool = False  # one shard per half of the sites
     real: Model | None = None  # another model than the toy
     generated: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    steps: Mapping[str, Sequence[int]] = field(
+        default_factory=dict
+    )  # pass of each token; all in one otherwise
 
     @property
     def model(self) -> Model:
@@ -133,7 +136,7 @@ class Capture:
         for name, states in self.states.items():
             ids = list(self.ids[name])
             held = list(self.positions.get(name, range(len(ids))))
-            tensors = {k: torch.from_numpy(v[held]).to(self.dtype).contiguous() for k, v in states.items()}
+            tensors = {k: self._stored(k, v[held]) for k, v in states.items()}
             keys = list(tensors)
             groups = [keys[: len(keys) // 2], keys[len(keys) // 2 :]] if self.split else [keys]
             for g, group in enumerate(groups):
@@ -191,13 +194,20 @@ class Capture:
         rows = {
             "token_ids": torch.tensor(ids, dtype=torch.int32),
             "positions": torch.tensor(held, dtype=torch.int32),
-            "steps": torch.zeros(len(held), dtype=torch.int32),
+            "steps": torch.tensor([self._steps(name, len(ids))[i] for i in held], dtype=torch.int32),
         }
         path = folder / "shards" / f"{stem}.safetensors"
         save_file({**rows, **{k: tensors[k] for k in group}}, path)
         data = path.read_bytes()
         digest = hashlib.sha256(data).hexdigest()
         return ShardEntry(f"shards/{path.name}", name, tuple(group), len(ids), len(data), digest)
+
+    def _stored(self, key: str, rows: np.ndarray) -> torch.Tensor:
+        dtype = torch.int32 if key.startswith("experts.") else self.dtype
+        return torch.from_numpy(rows).to(dtype).contiguous()
+
+    def _steps(self, name: str, tokens: int) -> Sequence[int]:
+        return self.steps.get(name) or [0] * tokens
 
     def _norm(self, folder: Path) -> NormInfo:
         path = folder / "norm.safetensors"

@@ -14,6 +14,7 @@ from hsparity.capture.source import Source
 from hsparity.compare import Query, compare
 from hsparity.errors import HsparityError
 from hsparity.model import Comparison, Verdict
+from hsparity.yardstick import assign, own_kind, usable
 from tests.causes.judged import ALL, against
 from tests.causes.streams import Capture, States, Toy, capture, edited, floors
 
@@ -123,3 +124,123 @@ def test_a_site_that_some_prompts_lack_is_diverged(
 
 def reasons(result: Comparison) -> str:
     return "; ".join(d.reason for d in result.deltas if d.requested)
+
+
+# An engine against itself: prompts of 24 tokens, of which the last eight are decoded on one side and prefilled on the other.
+DECODED = {f"p{i}": 16 for i in range(8)}
+
+
+def rough(made: Capture, size: float, decoded: bool, seed: int = 5) -> Capture:
+    """Decode rows (or the others) off by `size` of their norm, times the square root of the boundary."""
+    rng = np.random.default_rng(seed)
+
+    def change(_: str, states: States) -> States:
+        for key, rows in states.items():
+            at = slice(16, None) if decoded else slice(0, 16)
+            depth = int(key[9:]) if key.startswith("boundary") else len(ALL) - 1
+            draw = rng.standard_normal(rows[at].shape)
+            norms = np.linalg.norm(rows[at], axis=1, keepdims=True)
+            scale = size * np.sqrt(depth) / np.linalg.norm(draw, axis=1, keepdims=True)
+            rows[at] += scale * norms * draw
+        return states
+
+    return edited(made, change)
+
+
+def run_of(made: Capture, folder: Path, **changes: object) -> Source:
+    return open_source(replace(made, **changes).write(folder))
+
+
+def test_decode_rows_are_held_to_what_decoding_alone_does(
+    ref: Source, floor: list[Source], tmp_path: Path
+) -> None:
+    """Where one side decoded what the other prefilled, the pair's decode rows are held to what the engine itself
+    differs by there: fewer of them are beyond e0's tail, and the report and the ratio say so."""
+    cand = run_of(rough(capture(2), 0.006, True), tmp_path / "cand", prefill=DECODED)
+    own = run_of(rough(capture(1), 0.012, True, seed=6), tmp_path / "own", prefill=DECODED)
+    alone, beside = compare(ref, cand, floor, Query()), compare(ref, cand, [*floor, own], Query())
+    assert "prefill against decode" in beside.floor.source
+    assert "decode against prefill rows allowed up to" in beside.floor.source
+    plain, wide = (next(r for r in c.delta(8).ratios if r.of == "pair") for c in (alone, beside))  # type: ignore[union-attr]
+    assert wide.share < plain.share
+    assert "allowed" in wide.reason
+    assert "allowed" not in plain.reason
+    sides = ([r for r in c.delta(8).ratios if r.of != "pair"][:2] for c in (alone, beside))  # type: ignore[union-attr]
+    assert next(sides) == next(sides)
+
+
+def test_an_own_floor_excuses_only_the_rows_it_measured(
+    ref: Source, floor: list[Source], tmp_path: Path
+) -> None:
+    """Prefill rows that are off are accused as without it, however rough decoding is."""
+    own = run_of(rough(capture(1), 0.006, True), tmp_path / "own", prefill=DECODED)
+    cand = run_of(rough(capture(1), 0.02, False), tmp_path / "cand", prefill=DECODED)
+    assert compare(ref, cand, [*floor, own], Query()).verdict is Verdict.DIVERGED
+
+
+def test_a_faulty_side_is_beyond_the_reference_however_it_repeats(
+    ref: Source, floor: list[Source], tmp_path: Path
+) -> None:
+    """A fault in decoding that its own floor shows as well: the side's own error to fp32 is never widened."""
+    faulty = rough(capture(1), 0.05, True)
+    cand = run_of(faulty, tmp_path / "cand", prefill=DECODED)
+    own = run_of(rough(capture(1), 0.05, True, seed=6), tmp_path / "own", prefill=DECODED)
+    assert compare(ref, cand, [*floor, own], Query()).verdict is Verdict.DIVERGED
+
+
+@pytest.mark.parametrize(("size", "verdict"), [(0.004, Verdict.PARITY), (0.05, Verdict.INCONCLUSIVE)])
+def test_a_changed_setting_excuses_rounding_and_no_more(
+    ref: Source, tmp_path: Path, size: float, verdict: Verdict
+) -> None:
+    """Without fp32 and bf16, a difference that the engine's own floor shows too is parity while it is as small as
+    rounding; what is larger may be the fault that is looked for, and is open."""
+    cand = run_of(rough(capture(1), size, True), tmp_path / "cand", prefill=DECODED)
+    own = run_of(rough(capture(1), size, True, seed=6), tmp_path / "own", prefill=DECODED)
+    result = compare(ref, cand, [own], Query())
+    assert result.verdict is verdict
+    assert "prefill against decode of the" in result.floor.source
+    if verdict is Verdict.INCONCLUSIVE:
+        assert "hsparity floor --only fp32,bf16" in reasons(result)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({}, "repeat"),
+        ({"settings": {"batch": 8}}, "batch"),
+        ({"prefill": DECODED}, "prefill-decode"),
+        ({"steps": {"p0": [0] * 12 + [1] * 12}}, "chunked"),
+        ({"settings": {"chunked_prefill": True}}, "repeat"),
+        ({"settings": {"batch": 8}, "prefill": DECODED}, None),
+        ({"settings": {"attention_backend": "other"}}, None),
+        ({"version": "0.31.0"}, None),
+    ],
+)
+def test_what_a_capture_is_to_a_side(
+    ref: Source, tmp_path: Path, changes: dict[str, object], kind: str | None
+) -> None:
+    """Nothing changed is a repeat, one thing its own kind, two things or another kernel no floor at all; chunking that
+    was asked for and changed no pass is nothing changed."""
+    assert own_kind(ref, run_of(capture(1), tmp_path / "own", **changes)) == kind
+
+
+def test_another_batch_is_asked_of_a_pair_of_batches(ref: Source, tmp_path: Path) -> None:
+    """A pair whose sides ran in other batches is held to the engine's own batch floor, not to its repeat."""
+    cand = run_of(rough(capture(1), 0.002, True), tmp_path / "cand", settings={"batch": 8})
+    again = run_of(capture(1), tmp_path / "again")
+    own = run_of(rough(capture(1), 0.002, True, seed=6), tmp_path / "own", settings={"batch": 8})
+    assert assign(ref, again, [own, run_of(capture(1), tmp_path / "third")]).own == "repeat"
+    assert assign(ref, cand, [own, again]).own == "batch"
+    result = compare(ref, cand, [own, again], Query())
+    assert result.verdict is Verdict.PARITY
+    assert "another batch shape of the reference" in result.floor.source
+
+
+def test_floors_that_nobody_named_are_used_or_left(ref: Source, floor: list[Source], tmp_path: Path) -> None:
+    """What lies beside a side and is of no use to the pair is left out in silence; what was named is refused aloud."""
+    other = floors(tmp_path / "other", Toy(width=64))
+    cand = run_of(capture(2), tmp_path / "cand", engine="sglang", version="0.5.23")
+    assert usable(ref, cand, [*other, *floor]) == floor
+    assert usable(ref, cand, other) == []
+    with pytest.raises(HsparityError, match="another model"):
+        compare(ref, cand, other, Query())

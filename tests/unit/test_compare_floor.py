@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hsparity.floor import Bootstrap, Errors, ceiling, fewest_beyond, judge, wilson
+from hsparity.floor import (
+    LIMIT,
+    SETS,
+    Bootstrap,
+    Errors,
+    ceiling,
+    fewest_beyond,
+    judge,
+    simultaneous,
+    student,
+    wilson,
+)
 from hsparity.model import Ratio, Verdict
 
 TOKENS = 512
@@ -162,3 +173,57 @@ def test_a_floor_of_other_tokens_decides_nothing() -> None:
 def test_wilson_interval_of_a_known_case() -> None:
     """10 of 100: 0.0552 to 0.1744 (standard table)."""
     np.testing.assert_allclose(wilson(0.1, 100), (0.0552, 0.1744), atol=1e-4)
+
+
+def test_students_quantiles_are_those_of_the_tables() -> None:
+    """t at 0.025 with 10 degrees, 0.0005 with 7 and with 15, 0.001 with 60 (standard tables)."""
+    asked = ((0.025, 10), (0.0005, 7), (0.0005, 15), (0.001, 60))
+    np.testing.assert_allclose([student(*each) for each in asked], (2.228, 5.408, 4.073, 3.232), rtol=0.01)
+
+
+def test_an_accusation_holds_over_all_sites_or_is_open() -> None:
+    """A ratio whose own interval is above the limit, and that of 62 sites is not: accused as the only one, open among
+    many, with the reason. The printed interval is the site's own either way."""
+    error, floor = 1.55 * yard(1), yard(2)
+    errors, drawn, top = (
+        Errors("cand", error, floor),
+        Bootstrap.over([TOKENS]),
+        ceiling([floor], routed=False),
+    )
+    alone, among = judge(errors, drawn, top, 1, sets=1), judge(errors, drawn, top, 62)
+    assert (alone.low, alone.high) == (among.low, among.high)
+    assert among.low > LIMIT > simultaneous(errors, drawn, 62 * SETS).low_all
+    assert (alone.verdict, among.verdict) == (Verdict.DIVERGED, Verdict.INCONCLUSIVE)
+    assert "over all 62 sites is not; more prompts settle it" in among.reason
+
+
+def test_the_interval_of_all_contains_the_sites_own_and_scales() -> None:
+    errors, drawn = Errors("cand", yard(1), yard(2)), Bootstrap.over([TOKENS])
+    one, many = simultaneous(errors, drawn, 1), simultaneous(errors, drawn, 372)
+    assert many.low_all < one.low_all <= one.low < one.median < one.high <= one.high_all < many.high_all
+    twice = simultaneous(Errors("cand", 2 * yard(1), yard(2)), drawn, 372)
+    np.testing.assert_allclose(
+        (twice.low_all, twice.high_all), (2 * many.low_all, 2 * many.high_all), rtol=1e-9
+    )
+
+
+def test_few_tokens_have_no_interval() -> None:
+    found = simultaneous(Errors("cand", yard(1, 15), yard(2, 15)), Bootstrap.over([15]), 9)
+    assert found.low_all == found.median == found.high_all
+
+
+def test_comparisons_at_the_limit_are_rarely_accused() -> None:
+    """Thirty comparisons of twenty sites whose true ratio is the limit: at their own 95 % most have an accused site, over
+    all sites at most two."""
+    alone = among = 0
+    drawn = Bootstrap.over([64])
+    for seed in range(30):
+        sets = [
+            Errors("cand", LIMIT * yard(1000 * seed + k, 64), yard(1000 * seed + 500 + k, 64))
+            for k in range(20)
+        ]
+        ends = [simultaneous(each, drawn, len(sets)) for each in sets]
+        alone += any(end.low > LIMIT for end in ends)
+        among += any(end.low_all > LIMIT for end in ends)
+    assert alone > 5
+    assert among <= 2

@@ -1,0 +1,1 @@
+"""What a capture's engine differs by from itself and from fp32: planned, captured, measured."""
