@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+import textwrap
 
 import click
 
@@ -72,6 +73,8 @@ def _engine(name: str) -> bool:
             click.echo(f"  shims     {', '.join(found.shims)}: named in every capture made with them")
         limits += known.limits_cpu if found.device == "cpu" else ()
     click.echo(f"  tried     {tried}")
+    if usable:
+        _knobs(name, version, found.device)
     for made in environments.all_environments():
         if made.lock and made.lock.engine == name and made.state != "complete":
             click.echo(f"  also      {made.state}: {made.folder}")
@@ -80,6 +83,23 @@ def _engine(name: str) -> bool:
     for index, limit in enumerate(limits):
         click.echo(f"  {'cannot' if not index else '':<9} {limit}")
     return usable
+
+
+def _knobs(name: str, version: str, device: str) -> None:
+    """What `hsparity bisect` can turn here."""
+    from ..experiments.knobs import turnable
+
+    able, unable = turnable(name, version, device)
+    if able:
+        _folded("knobs", ", ".join(able))
+    for index, (why, names) in enumerate(unable.items()):
+        _folded("not here" if not index else "", f"{', '.join(names)}: {why}")
+
+
+def _folded(label: str, text: str) -> None:
+    lines = textwrap.wrap(text, 100, break_on_hyphens=False)
+    for index, line in enumerate(lines):
+        click.echo(f"  {label if not index else '':<9} {line}")
 
 
 def _version(name: str) -> str:

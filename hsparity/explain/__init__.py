@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from .bisects import TEXTS as BISECTS
 from .captures import TEXTS as CAPTURES
 from .engines import TEXTS as ENGINES
 from .entry import Entry
 from .exits import TEXTS as EXITS
+from .floors import TEXTS as FLOORS
+from .replays import TEXTS as REPLAYS
 from .usage import TEXTS as USAGE
 
 __all__ = ["Entry", "texts"]
@@ -13,4 +16,4 @@ __all__ = ["Entry", "texts"]
 
 def texts() -> dict[str, Entry]:
     """Every entry by code, in code order. Exit codes are called "exit 0" and so on."""
-    return {entry.code: entry for entry in (*USAGE, *CAPTURES, *ENGINES, *EXITS)}
+    return {entry.code: entry for entry in (*USAGE, *CAPTURES, *REPLAYS, *BISECTS, *FLOORS, *ENGINES, *EXITS)}

@@ -21,8 +21,8 @@ _INTRODUCTION = """\
 What `hsparity compare` can say about a pair of captures, one page each. `hsparity explain CODE` (or its name) prints
 the same text. Codes and names are stable: the JSON carries both.
 
-HS1xx rows, layers and slots. HS2xx which tensor was captured. HS3xx numbers. HS4xx what the sides ran. HS9xx nothing
-is wrong.
+HS1xx rows, layers and slots. HS2xx which tensor was captured. HS3xx numbers. HS4xx what the sides ran. HS5xx why numbers
+differ: hypotheses with evidence, see [the decision tree](../diagnose.md). HS9xx nothing is wrong.
 """
 
 
