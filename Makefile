@@ -6,7 +6,8 @@
 #   make test       everything, on the real engines, which it installs where they are missing
 #   make engines    install vLLM, SGLang and speculators into managed environments
 #   make bench      the measurements of docs/benchmarks.md (half an hour)
-#   make matrix     the wider sweep over engines, models and settings (an hour), and the next line
+#   make matrix     the wider sweep over engines, models and settings (an hour), the next line, and how often the
+#                   diagnosis is right on real divergences and planted faults (two hours; captures/accuracy is kept)
 #   make confusion  every known fault on recorded streams, and which cause is named first (ten minutes)
 #   make golden     rewrite the expected reports of tests/golden; the diff is the review
 #   make specimens  rebuild the worked reports in reports/
@@ -82,6 +83,8 @@ bench: engines
 
 matrix: engines confusion
 	$(BIN)/python -m tests.matrix docs/matrix.md
+	$(BIN)/python -m tests.accuracy docs/accuracy.md
+	@cat docs/accuracy.md
 
 # Every fault of tests/causes on recorded streams against the cause that is named first; no engine runs.
 confusion: env

@@ -13,6 +13,7 @@ from hsprobe.streams import several_streams
 if TYPE_CHECKING:
     from hsparity.capture.source import Source
     from hsparity.model import Comparison
+    from hsparity.replay.result import Replay
 
 __all__ = ["Query", "compare"]
 
@@ -20,9 +21,15 @@ Progress = Callable[[float, float, str], None]
 
 
 def compare(
-    ref: Source, cand: Source, floors: Sequence[Source], query: Query, progress: Progress | None = None
+    ref: Source,
+    cand: Source,
+    floors: Sequence[Source],
+    query: Query,
+    progress: Progress | None = None,
+    replay: Replay | None = None,
 ) -> Comparison:
-    """Compare two sources, measured against what `floors` make (see `yardstick.assign`).
+    """Compare two sources, measured against what `floors` make (see `yardstick.assign`); `replay` of the same two
+    weighs on the diagnosis.
 
     Returns only after every file of every source was found whole: a damaged shard is E206, never a verdict.
     Raises also E102, E103 (query), E203 (no token in common), E208 (different model), E210 (asked for but not
@@ -35,7 +42,7 @@ def compare(
         # Imported here: digests are already being computed in the background while torch loads.
         from hsparity.comparing import run
 
-        result = run(ref, cand, floors, query, progress)
+        result = run(ref, cand, floors, query, progress, replay)
     except Exception:
         # A damaged shard can look like anything; that it is damaged is the better answer.
         for source in sources:

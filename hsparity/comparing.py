@@ -15,12 +15,14 @@ from hsparity.align.tokens import RowAlignment, align_rows
 from hsparity.capture.shards import HALF_ULP
 from hsparity.capture.source import Source
 from hsparity.deltas import Judge, Terms, floor_record, missing_delta
+from hsparity.diagnose.diagnosis import diagnosis
 from hsparity.evidence import Evidence
 from hsparity.locate import CLOSE, Located, Noise, alignment, expected, locate, matches, testable
 from hsparity.metrics.kernel import Norm
 from hsparity.model import SCHEMA, Comparison, Request, Side, SiteDelta, SlotMatch, Verdict
 from hsparity.pairing import Missing, Pairing, SitePair, boundaries_of, land, pair_sites
 from hsparity.query import Query
+from hsparity.replay.result import Replay
 from hsparity.solve.owners import OwnerMap
 from hsparity.solve.rows import corrected, solve_rows
 from hsparity.solve.solution import Given, Solution, named, solve, suspects
@@ -43,6 +45,7 @@ class Case:
     query: Query
     roles: Roles
     progress: Progress | None = None
+    replay: Replay | None = None
 
     @property
     def resolution(self) -> float:
@@ -50,7 +53,12 @@ class Case:
 
 
 def run(
-    ref: Source, cand: Source, floors: Sequence[Source], query: Query, progress: Progress | None = None
+    ref: Source,
+    cand: Source,
+    floors: Sequence[Source],
+    query: Query,
+    progress: Progress | None = None,
+    replay: Replay | None = None,
 ) -> Comparison:
     """See `compare.compare`, which also verifies the files."""
     sources = (ref, cand, *floors)
@@ -58,7 +66,7 @@ def run(
     rows = align_rows(ref, cand, floors, query)
     if roles.kind != "none":
         check_shares_tokens(roles, rows, sources)
-    case = Case(sources, query, roles, progress)
+    case = Case(sources, query, roles, progress, replay)
     evidence = _examine(case, rows)
     if roles.kind == "bf16-reference":
         check_plausible(evidence.judge)
@@ -158,6 +166,8 @@ def _examine(case: Case, rows: RowAlignment, peeled: bool = False) -> Evidence:
         solution=solution,
         left=tuple(left),
         floors=tuple(s.path for s in case.sources[2:]),
+        sources=case.sources,
+        replay=case.replay,
         left_table=left_table,
         left_places={k: i for i, (k, _) in enumerate(changed)},
         owners=owners,
@@ -243,6 +253,7 @@ def _result(evidence: Evidence, sources: Sequence[Source]) -> Comparison:
         map=evidence.token_map(lead),
         findings=findings,
         command=(),
+        fingerprint=diagnosis(evidence).fingerprint if verdict is not Verdict.PARITY else None,
     )
 
 

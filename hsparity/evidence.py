@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,10 @@ from hsparity.solve.absent import RowFault
 from hsparity.solve.owners import OwnerMap
 from hsparity.solve.solution import Solution
 from hsparity.table import TokenTable
+
+if TYPE_CHECKING:
+    from hsparity.diagnose.diagnosis import Diagnosis
+    from hsparity.replay.result import Replay
 
 TOP = 0.99
 
@@ -37,8 +42,8 @@ class Undone:
 
 @dataclass(slots=True, eq=False)
 class Evidence:
-    """What was learned on one alignment of the rows. Read-only to causes, but for `undone` and `shares`, which
-    keep what `explain` measured."""
+    """What was learned on one alignment of the rows. Read-only to causes, but for `undone`, `shares` and
+    `diagnosis`, which keep what was measured."""
 
     ref: Source
     cand: Source
@@ -61,6 +66,9 @@ class Evidence:
     peeled: Evidence | None = None  # the same, with every row given back to its token
     undone: dict[str, Undone] = field(default_factory=dict)
     shares: dict[str, float | None] = field(default_factory=dict)  # code -> what `explain` answered
+    sources: tuple[Source, ...] = ()  # ref, cand, then the floor's captures
+    replay: Replay | None = None
+    diagnosis: Diagnosis | None = None  # kept by diagnose.diagnosis
 
     @property
     def num_layers(self) -> int:

@@ -211,6 +211,24 @@ class Finding:
     explained_high: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What an error that is beyond the floor looks like, whatever its cause."""
+
+    side: str  # "ref" | "cand": who is beyond the floor; "both"; "pair" when no fp32 capture says
+    boundary: int | None  # first boundary beyond the floor, held against all of them at once
+    layer: int | None  # layer that makes it; None where the boundary before it was not compared
+    start: str  # "embedding", "first" layer, first layer with "experts", a "later" layer, "" unknown
+    lines: tuple[str, ...]  # one sentence per thing measured
+    figures: dict[str, float] = field(
+        default_factory=dict
+    )  # "ratio", "first", "later", "growth", "coherence" ...
+    boundaries: tuple[int, ...] = ()  # of `ratios`
+    ratios: tuple[float, ...] = ()  # median error over floor of that side
+    # Per layer: its number, the error of its update over the true update, and the same of bf16; a sample of tokens.
+    added: tuple[tuple[int, float, float], ...] = ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
     schema: str
@@ -225,8 +243,9 @@ class Comparison:
     deltas: tuple[SiteDelta, ...]  # in site order
     alignment: Alignment
     map: TokenMap | None
-    findings: tuple[Finding, ...]  # causes by `explained`, then notes, ruled-out ones last
+    findings: tuple[Finding, ...]  # causes by `explained`, hypotheses by rank, notes, ruled-out ones last
     command: tuple[str, ...]  # as typed; empty when a program asked
+    fingerprint: Fingerprint | None = None  # of what is beyond the floor
 
     def delta(self, boundary: int) -> SiteDelta | None:
         """The delta whose reference site is this boundary, if any."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hsparity.evidence import Evidence
@@ -12,7 +12,7 @@ from hsparity.model import Finding, SiteDelta, Verdict
 def decide(
     evidence: Evidence, deltas: Sequence[SiteDelta], found: Sequence[Finding]
 ) -> tuple[Verdict, str, tuple[Finding, ...]]:
-    """Verdict, headline, and the findings in order: causes by share explained, notes, ruled out.
+    """Verdict, headline, and the findings in order: causes by share explained, hypotheses, notes, ruled out.
 
     Only requested sites decide, and structural findings. No finding ever turns a divergence into parity.
     """
@@ -30,24 +30,31 @@ def decide(
         verdict = Verdict.PARITY
     kept = [f for f in found if not (f.ruled_out and verdict is Verdict.PARITY)]
     kept = [f for f in kept if f.code not in ("HS901", "HS902") or verdict is Verdict.PARITY]
-    order = sorted(kept, key=_rank)
+    # What is equal enough needs no reason.
+    kept = [f for f in kept if f.severity != "hypothesis" or verdict is not Verdict.PARITY]
+    places = evidence.diagnosis.order if evidence.diagnosis is not None else {}
+    order = sorted(kept, key=lambda f: _rank(f, places))
     return verdict, headline(evidence, verdict, wanted, structural), tuple(order)
 
 
 def _unasked(finding: Finding, asked: set[str]) -> bool:
     """Whether a finding is about boundaries that were not requested. What an engine hands over in slots is always
     asked for: it is what a draft gets."""
+    if finding.severity == "hypothesis":
+        return False
     return bool(finding.slots) and not any(s in asked or s.startswith("slot.") for s in finding.slots)
 
 
 # Findings that say how much differs, not why: a cause with a name comes before them.
 UNNAMED = ("HS301", "HS302")
+SEVERITIES = ("cause", "hypothesis", "note")
 
 
-def _rank(finding: Finding) -> tuple[bool, bool, bool, bool, float, str]:
+def _rank(finding: Finding, places: Mapping[str, int]) -> tuple[bool, int, int, bool, bool, float, str]:
     return (
         finding.ruled_out,
-        finding.severity != "cause",
+        SEVERITIES.index(finding.severity),
+        places.get(finding.code, 0),  # hypotheses were weighed against each other
         not finding.structural,
         finding.code in UNNAMED,
         -(finding.explained if finding.explained is not None else -1.0),

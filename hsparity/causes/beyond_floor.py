@@ -15,8 +15,9 @@ EXPLAINED = 0.9
 class BeyondFloor:
     """
     ## What it is
-    The states differ by more than bf16 arithmetic costs, in the right layer and the right row. The cause has
-    no name yet: quantised weights or KV cache, another attention path, a wrong scale.
+    The states differ by more than bf16 arithmetic costs, in the right layer and the right row. It says what, not
+    why: quantised weights or KV cache, another attention path, a wrong scale are hypotheses (HS501 to HS517), ranked
+    behind it by what speaks for and against each.
     ## Why it happens
     Healthy engines stand at 0.9 to 1.4 times the floor. FP8 KV caches stand near 6, W8A8 near 3, FP8 near 10,
     4-bit weights at 20 to 30, all of them flat over depth.
@@ -24,8 +25,8 @@ class BeyondFloor:
     The ratio to the floor is above the limit with its whole interval, or more tokens lie in the tail than the
     floor has. Where the ratio first leaves the limit tells where to look.
     ## Fix
-    Compare settings (HS403), then switch one off at a time: KV dtype, quantisation, attention backend,
-    compile.
+    Read the hypotheses below it, and run the command that the first one names. Without any, compare settings (HS403)
+    and switch one off at a time: KV dtype, quantisation, attention backend, compile.
     """
 
     code, name = "HS301", "beyond-floor"
@@ -40,7 +41,7 @@ class BeyondFloor:
             if d.requested
             and d.verdict is Verdict.DIVERGED
             and not any(d.nonfinite)
-            and not _explained(slots, k)
+            and not explained(slots, k)
         ]
         if not out or any(share is not None and share > EXPLAINED for share in evidence.shares.values()):
             return None
@@ -79,7 +80,7 @@ def _branches(evidence: Evidence) -> tuple[str, ...]:
     )
 
 
-def _explained(slots: Evidence, k: int) -> bool:
+def explained(slots: Evidence, k: int) -> bool:
     """Whether the error is what the storage format of the site makes, or the floor's boundaries say that a slot
     is something else, which cannot be undone on captures that lack it."""
     for places in (slots.solution.places, slots.solution.ref_places):

@@ -39,7 +39,8 @@ WHAT, EQUAL, OUTPUT = "What to turn", "What counts as equal", "Output"
     "floors",
     multiple=True,
     metavar="DIR",
-    help="Transformers captures in fp32 and bf16, or a folder of them.",
+    help="Transformers captures in fp32 and bf16, or a folder of them; none for no floor.  "
+    "[default: the one beside a capture, which hsparity floor makes]",
 )
 @grouped_option(
     OUTPUT,
@@ -91,16 +92,21 @@ def bisect(**given: Any) -> int:
 
 
 def _wanted(given: dict[str, Any]) -> Wanted:
+    from ..capture import floorstore
     from ..experiments.bisecting import Wanted
     from ..yardstick import find_floors
 
+    floors = [path for path in given["floors"] if path != "none"]
+    if not given["floors"]:
+        beside = (floorstore.beside(Path(given[side]), floorstore.REFERENCES) for side in ("ref", "cand"))
+        floors = [str(path) for path in next((found for found in beside if len(found) == 2), ())]
     names = tuple(n.strip() for n in (given["knobs"] or "").split(",") if n.strip())
     if given["knobs"] is not None and not names:
         raise HsparityError("E103", "--knobs names no knob", help="--knobs kv-dtype,dtype")
     return Wanted(
         ref=given["ref"],
         cand=given["cand"],
-        floors=tuple(source for path in given["floors"] for source in find_floors(path)),
+        floors=tuple(source for path in floors for source in find_floors(Path(path))),
         knobs=names,
         everything=given["everything"],
         plan=given["plan"],

@@ -77,7 +77,7 @@ WHAT, EQUAL, REPORTS, ENGINES, OUTPUT = (
     help=(
         "Captures that the differences are measured against: Transformers in fp32 and in "
         "bf16, or a repeat of one side. May be given twice, or name a folder that holds them;"
-        " none leaves them out."
+        " none leaves them out.  [default: what hsparity floor left beside a side]"
     ),
 )
 @grouped_option(
@@ -86,6 +86,12 @@ WHAT, EQUAL, REPORTS, ENGINES, OUTPUT = (
     type=click.FloatRange(min=0, min_open=True),
     metavar="X",
     help=("Largest relative L2 error of any token to accept, in place of a floor."),
+)
+@grouped_option(
+    WHAT,
+    "--replay",
+    is_flag=True,
+    help="Replay every layer in float32 from the checkpoint too, and weigh what each adds in the diagnosis.",
 )
 @grouped_option(REPORTS, "--html", "html", metavar="FILE", help="Write a one-file HTML report.")
 @grouped_option(
@@ -148,6 +154,7 @@ def compare(
     slots: str | None,
     floors: tuple[str, ...],
     tol: float | None,
+    replay: bool,
     html: str | None,
     json_: str | None,
     markdown: str | None,
@@ -210,13 +217,13 @@ def compare(
         max_tokens=max_tokens,
     )
     result = replace(
-        _compare(chosen, offset, tol, Wish(names, limit=limit)), command=("hsparity", *sys.argv[1:])
+        _compare(chosen, offset, tol, Wish(names, limit=limit), replay), command=("hsparity", *sys.argv[1:])
     )
     write_reports(result, outputs, console_options(color, quiet=quiet, verbose=verbose))
     return int(ExitCode.PARITY if exit_zero else EXIT_CODES[result.verdict.value])
 
 
-def _compare(chosen: Any, offset: int, tol: float | None, wish: Wish) -> Comparison:
+def _compare(chosen: Any, offset: int, tol: float | None, wish: Wish, replay: bool) -> Comparison:
     from ..capture.read import open_source
     from ..compare import Query
     from ..compare import compare as compare_sources
@@ -226,8 +233,14 @@ def _compare(chosen: Any, offset: int, tol: float | None, wish: Wish) -> Compari
     query = Query(chosen.layers, chosen.boundaries, offset, chosen.tokens, tol)
     ref, cand = open_source(chosen.ref, wish=wish), open_source(chosen.cand, wish=wish)
     floors = [source for path in chosen.floors for source in find_floors(path)]
+    added = None
+    if replay:
+        from ..replay.replaying import replay as run
+
+        with Progress("replay") as progress:
+            added = run(ref, cand, progress=progress)
     with Progress("comparing") as progress:
-        return compare_sources(ref, cand, floors, query, progress)
+        return compare_sources(ref, cand, floors, query, progress, added)
 
 
 COMMAND = compare

@@ -73,13 +73,18 @@ def next_commands(comparison: Comparison) -> tuple[tuple[str, str], ...]:
     for command, codes in confirmed.items():
         # With -v it is the same comparison: it proves no more, but shows all that was measured.
         does = "all the evidence for" if command.endswith(" -v") else "confirms"
+        if any(f.severity == "hypothesis" for f in comparison.findings if f.code in codes):
+            does = "tests"
         out.append((command, f"{does} {' and '.join(codes)}"))
     if comparison.verdict is Verdict.INCONCLUSIVE and not out:
         out += [
             (command, "more tokens decide: each side and the floor again")
             for command in more_commands(comparison)
         ]
-    if lead is not None:
+    why = next((f for f in comparison.findings if f.severity == "hypothesis" and not f.ruled_out), None)
+    if why is not None:
+        out.append((f"hsparity explain {sp.clean(why.code)}", "what it is and how it shows"))
+    elif lead is not None:
         out.append((f"hsparity explain {sp.clean(lead.code)}", "what it is and where it comes from"))
     known = dict(reversed(out))
     return tuple((c, known[c]) for c in dict.fromkeys(c for c, _ in out))

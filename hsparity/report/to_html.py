@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from ..model import Comparison, Finding
-from . import commands, drafts, findings, lacking, pairs, sentences, tables, view
+from . import commands, drafts, findings, lacking, pairs, reasons, sentences, tables, view
 from . import spelling as sp
 from .base import Options
 from .maps import pair_figure, token_figure
@@ -93,6 +93,10 @@ def _context(comparison: Comparison) -> dict[str, Any]:
         if view.causes(c)
         else "No cause was found or needed.",
         "causes": [_cause(c, f) for f in view.causes(c)],
+        "reasons": [_reason(i, f) for i, f in enumerate(reasons.hypotheses(c), 1)],
+        "reasons_heading": (words := reasons.heading(c))[:1].upper() + words[1:],
+        "measured": reasons.fingerprint(c, verbose=True) if reasons.hypotheses(c) else [],
+        "excluded": reasons.out_lines(c, verbose=True),
         "notes": [{"title": findings.title(f), "text": findings.note(f)} for f in view.notes(c)],
         "left": findings.left_to_check(c),
         "compared": tables.compared_table(c),
@@ -176,6 +180,20 @@ def _cause(c: Comparison, finding: Finding) -> dict[str, Any]:
         "headline": f"Ruled out: {headline}" if finding.ruled_out else headline[:1].upper() + headline[1:],
         "facts": [(label.capitalize(), lines) for label, lines in facts],
         "out": finding.ruled_out,
+    }
+
+
+def _reason(rank: int, finding: Finding) -> dict[str, Any]:
+    headline = sp.clean(finding.headline)
+    return {
+        "id": sp.slug(finding.code),
+        "code": sp.clean(finding.code),
+        "name": sp.clean(finding.name),
+        "rank": str(rank),
+        "word": ", ".join(w for w in (reasons.word(finding), reasons.share(finding)) if w),
+        "headline": headline[:1].upper() + headline[1:],
+        "facts": [(label.capitalize(), lines) for label, lines in reasons.facts(finding, verbose=True)],
+        "next": reasons.next_commands(finding),
     }
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ..model import Comparison, SiteDelta
-from . import commands, drafts, findings, lacking, view
+from . import commands, drafts, findings, lacking, reasons, view
 from . import spelling as sp
 from .base import Options
 from .columns import Column
@@ -34,7 +34,7 @@ class MarkdownReporter:
                 "Where each native slot lies among the boundaries, by the data:",
                 _table(slot_columns(slots)),
             ]
-        parts += _findings(c)
+        parts += [*_findings(c), *_reasons(c)]
         ids = "; ".join(f"{engine}: {ids}" for engine, ids in drafts.lines(c))
         if ids:
             words = drafts.purpose(c)
@@ -123,6 +123,23 @@ def _findings(c: Comparison) -> list[str]:
     if not findings.found(c):
         heading = "Notes:"
     return [heading + "\n\n" + "\n".join(lines)] if lines else []
+
+
+def _reasons(c: Comparison) -> list[str]:
+    """Why the numbers differ: the fingerprint, and the hypotheses by rank."""
+    found = reasons.hypotheses(c)
+    if not found:
+        return []
+    words = reasons.heading(c)
+    lines = [f"- measured: {escaped('; '.join(reasons.fingerprint(c)))}"] if reasons.fingerprint(c) else []
+    for i, f in enumerate(found, 1):
+        said = ", ".join(w for w in (reasons.word(f), reasons.share(f)) if w)
+        lines.append(f"- {i}. **{escaped(findings.title(f))}**, {escaped(said)}: {escaped(f.headline)}")
+        for label, facts in reasons.facts(f):
+            lines += [f"  - {label}: {escaped(facts[0])}"] if len(facts) == 1 else [f"  - {label}:"]
+            lines += [f"    - {escaped(fact)}" for fact in facts] if len(facts) > 1 else []
+    lines += [f"- ruled out: {escaped(line)}" for line in reasons.out_lines(c)]
+    return [f"{words[:1].upper()}{words[1:]}:\n\n" + "\n".join(lines)]
 
 
 def _fixes(c: Comparison) -> list[str]:

@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from ..model import Comparison, SiteDelta, Verdict
-from . import commands, drafts, findings, lacking, view
+from . import commands, drafts, findings, lacking, reasons, view
 from . import spelling as sp
 from .bars import bars, marks
 from .base import Options
@@ -59,6 +59,7 @@ class _Page(Page):
         self.apart()
         self.slots()
         self.causes()
+        self.reasons()
         self.notes()
         self.draft()
         self.fix()
@@ -239,6 +240,24 @@ class _Page(Page):
         for finding in out:
             line = f"ruled out: {findings.title(finding)}: {sp.clean(finding.headline)}"
             self.prose(line, indent, indent + "  ")
+
+    def reasons(self) -> None:
+        """Why the numbers differ: the fingerprint, then the hypotheses with what speaks for and against each."""
+        found, verbose = reasons.hypotheses(self.c), self.options.verbose
+        if not found:
+            return
+        self.heading(reasons.heading(self.c))
+        for i, line in enumerate(reasons.fingerprint(self.c, verbose)):
+            self.prose(line, f"  {'measured' if i == 0 else '':<11}", " " * 13)
+        for finding in found:
+            words = (findings.title(finding), reasons.word(finding), reasons.share(finding))
+            self.prose(f"{'  '.join(w for w in words if w)}: {sp.clean(finding.headline)}", "  ", "    ")
+            for label, lines in reasons.facts(finding, verbose):
+                for i, line in enumerate(lines):
+                    self.prose(line, f"    {label if i == 0 else '':<9}", " " * 13)
+        out = reasons.out_lines(self.c, verbose)
+        for i, line in enumerate(out):
+            self.prose(line, f"  {'ruled out' if i == 0 else '':<11}", " " * 13)
 
     def notes(self) -> None:
         found = view.notes(self.c)

@@ -33,6 +33,8 @@ FLOOR_WORDS = {
     "tolerance": "the tolerance given",
     "none": "none",
 }
+# In the source of a floor that is more than a repeat: one thing was changed.
+OWN_FLOORS = ("another batch shape of the ", "prefill against decode of the ", "other chunks of the ")
 
 
 def place(site: str) -> tuple[str, str]:
@@ -145,7 +147,7 @@ def causes(comparison: Comparison) -> tuple[Finding, ...]:
 
 
 def notes(comparison: Comparison) -> tuple[Finding, ...]:
-    return tuple(f for f in comparison.findings if f.severity != "cause" and not f.ruled_out)
+    return tuple(f for f in comparison.findings if f.severity == "note" and not f.ruled_out)
 
 
 def shift(comparison: Comparison) -> int | None:
@@ -199,6 +201,8 @@ def floor_line(comparison: Comparison) -> str:
     if floor.kind == "none":
         return "none"
     name = FLOOR_WORDS.get(floor.kind, floor.kind)
+    if floor.kind == "repeat" and any(words in floor.source for words in OWN_FLOORS):
+        name = "one engine against itself"
     limit = (
         f"limit {sp.error(floor.limit)}" if floor.kind == "tolerance" else f"limit {sp.ratio(floor.limit)}"
     )

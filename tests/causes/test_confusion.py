@@ -54,12 +54,13 @@ def test_every_fault_is_tried_in_three_ways() -> None:
 
 
 def test_every_structural_cause_has_a_fault() -> None:
-    """A cause that nothing is injected for is one of those that only numbers, notes or an engine can show."""
+    """A cause that nothing is injected for is one of those that only numbers, notes or an engine can show; hypotheses
+    of why numbers differ (HS5xx) have their faults in tests/diagnose."""
     shown_elsewhere = {
         "native-ids", "convention-clash", "self-check-failed", "beyond-floor", "few-tokens-beyond",
         "settings-differ", "within-noise", "within-floor", "target-clean",
     }  # fmt: skip
-    known = {cause.name for cause in registry.causes().values()}
+    known = {cause.name for code, cause in registry.causes().items() if not code.startswith("HS5")}
     assert known - shown_elsewhere - {fault.name for fault in FAULTS} == set()
 
 

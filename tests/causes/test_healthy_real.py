@@ -192,10 +192,10 @@ def test_engines_that_agree_are_accused_of_nothing(case: Case, tmp_path: Path) -
 
 
 def faulty(models: Sequence[str] = NAMES) -> Iterator[Case]:
-    """Every distortion with a floor and without; whole streams and the shapes in turn."""
+    """Every distortion with a floor and without; models, whole streams and the shapes in turn."""
     turns = ("all", "three-last", "last", "three")
     for i, name in enumerate(DISTORTIONS):
-        for j, model in enumerate(models):
+        for j, model in list(enumerate(models))[i % 2 :: 2]:
             changed = partial(distorted, name=name)
             for k, floor in enumerate((FLOOR, NONE)):
                 shape = turns[(i + 2 * j + k) % 4] if model == TINY or i % 2 else "all"

@@ -31,6 +31,7 @@ from .fixtures import (
     token_map,
 )
 from .odd_cases import apart, boundary_zero, hostile, missing_sites, one_token, pooled
+from .reason_cases import level, why
 
 
 def parity() -> Comparison:
@@ -291,5 +292,7 @@ CASES = {
         rows,
         several,
         target_clean,
+        why,
+        level,
     )
 }

@@ -18,7 +18,9 @@ from .cases import CASES
 
 FOLDER = Path(__file__).parent / "reports"
 UPDATE = bool(os.environ.get("HSPARITY_WRITE_GOLDEN"))
-PAGES = ("parity", "offset", "inconclusive", "native-ids", "hostile", "rows", "several", "target-clean")
+PAGES = (
+    "parity", "offset", "inconclusive", "native-ids", "hostile", "rows", "several", "target-clean", "why",
+)  # fmt: skip
 TEXTS = {
     **{
         f"{name}.{width}.txt": (name, "terminal", Options(width=width))
@@ -28,11 +30,11 @@ TEXTS = {
     **{f"{name}.md": (name, "markdown", Options()) for name in CASES},
     **{
         f"{name}.verbose.txt": (name, "terminal", Options(verbose=True))
-        for name in ("parity", "native-ids", "rows")
+        for name in ("parity", "native-ids", "rows", "why")
     },
     "offset.ascii.txt": ("offset", "terminal", Options(unicode=False)),
     "offset.color.txt": ("offset", "terminal", Options(color=True)),
-    **{f"{name}.json": (name, "json", Options()) for name in ("one-token", "several")},
+    **{f"{name}.json": (name, "json", Options()) for name in ("one-token", "several", "why")},
     **{f"{name}.html": (name, "html", Options()) for name in PAGES},
 }
 

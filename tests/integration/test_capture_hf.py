@@ -113,6 +113,29 @@ def test_forced_tokens_are_decoded_whatever_the_model_prefers(llama: Path, tmp_p
     assert found["token_ids"].tolist()[-3:] == [3, 1, 4]
 
 
+def test_a_masked_token_id_is_masked_where_it_stands(llama: Path, tmp_path: Path) -> None:
+    """mask_token_id=0 gives what Transformers gives with attention_mask = (ids != 0), decoded rows too."""
+    from transformers import AutoModelForCausalLM
+
+    prompt = PromptSpec("p0", (1, 5, 0, 9, 0, 7, 2), (0, 3, 4))
+    spec = replace(make_spec(llama, generate=3, engine_args={"mask_token_id": 0}), prompts=(prompt,))
+    manifest, (found,) = run(spec, tmp_path / "masked")
+    _, (plain,) = run(replace(spec, engine_args={}), tmp_path / "plain")
+    ids = found["token_ids"].long()[None]
+    model = AutoModelForCausalLM.from_pretrained(llama, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        states = model(
+            ids,
+            attention_mask=(ids != 0).long(),
+            position_ids=torch.arange(ids.shape[1])[None],
+            output_hidden_states=True,
+        ).hidden_states
+    assert manifest.settings["masked_token_id"] == 0
+    torch.testing.assert_close(found["boundary.003"], states[3][0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(plain["boundary.003"][:2], found["boundary.003"][:2])
+    assert not torch.allclose(plain["boundary.003"][3:], found["boundary.003"][3:], rtol=0.01, atol=0.01)
+
+
 def test_the_native_tuple_is_labelled_and_recognised(llama: Path, tmp_path: Path) -> None:
     """hidden_states[i] is boundary i, but entry L is the final norm: the data say so."""
     manifest, (found, *_) = run(make_spec(llama, mechanism="both", native_ids=(1, 3, LAYERS)), tmp_path)

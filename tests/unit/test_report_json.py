@@ -20,6 +20,10 @@ FIELDS = {
     "rows": list,
     "tokens": int,
     "explained": float | None,
+    "explained_low": float | None,
+    "explained_high": float | None,
+    "against": list,
+    "confidence": str,
     "evidence": list,
     "rival": str,
     "fix": dict,
@@ -43,7 +47,7 @@ def test_a_finding_carries_these_fields_and_no_other(name: str) -> None:
         assert set(finding) == set(FIELDS)
         for field, kind in FIELDS.items():
             assert isinstance(finding[field], kind), field
-        assert finding["severity"] in ("cause", "note")
+        assert finding["severity"] in ("cause", "hypothesis", "note")
         assert all(isinstance(text, str) for text in finding["fix"].values())
         for field in ("slots", "rows", "evidence", "confirm"):
             assert all(isinstance(text, str) for text in finding[field])

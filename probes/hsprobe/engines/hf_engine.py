@@ -26,6 +26,7 @@ from .hf_hooks import attach
 NAME = "hf"
 PLUGIN_GROUP = None  # the driver's own process holds the model: nothing is injected
 TOP_LOGPROBS = 5
+MASK = "mask_token_id"
 LOGPROB_ROWS = 256  # rows of the vocabulary in float32 at a time
 
 
@@ -33,8 +34,10 @@ def load(spec: CaptureSpec, out: Path) -> HfEngine:
     """Load spec.model in spec.dtype on the first GPU or the CPU.
 
     Attention is Transformers' own choice: sdpa, or eager in families without it; the settings say which.
-    spec.engine_args go to from_pretrained, apart from `device`. Raises ProbeError E301 without transformers,
-    E306 for what it cannot give, E307 for a model without one residual stream or with weights missing.
+    spec.engine_args go to from_pretrained, apart from `device` and `mask_token_id`: tokens of that id are masked, as
+    Transformers itself does where it derives the mask from pad_token_id; positions count them all the same.
+    Raises ProbeError E301 without transformers, E306 for what it cannot give, E307 for a model without one
+    residual stream or with weights missing.
     """
     try:
         import transformers
@@ -45,6 +48,7 @@ def load(spec: CaptureSpec, out: Path) -> HfEngine:
     started = {"pid": os.getpid(), "time": time.time(), "transformers": transformers.__version__}
     (out / "probe.started").write_text(json.dumps({**started, "torch": torch.__version__}))
     arguments = dict(spec.engine_args)
+    arguments.pop(MASK, None)
     device = arguments.pop("device", "cuda" if torch.cuda.is_available() else "cpu")
     if spec.revision:
         arguments["revision"] = spec.revision
@@ -94,6 +98,7 @@ class HfEngine:
         self.recorder = StepRecorder(out)
         self.device = next(model.parameters()).device
         self.accepts = inspect.signature(model.forward).parameters
+        self.masked: int | None = spec.engine_args.get(MASK)
         layers = len(self.stack.layers)
         if spec.mechanism in ("hooks", "both"):
             keys = expand(spec.sites, layers, moe_layers(self.stack))
@@ -125,6 +130,7 @@ class HfEngine:
                 "prefix_cache": False,
                 "chunked_prefill": False,
                 "threads": torch.get_num_threads(),
+                **({} if self.masked is None else {"masked_token_id": self.masked}),
                 **batch,
             },
             environment={"transformers": transformers.__version__, "device_type": self.device.type},
@@ -142,25 +148,30 @@ class HfEngine:
 
     def _run(self, prompt: PromptSpec) -> Completion:
         cache = self._cache() if self.spec.generate > 1 else None
-        logits_nv = self._forward(prompt.id, prompt.token_ids, 0, cache)
+        fed = list(prompt.token_ids)
+        logits_nv = self._forward(prompt.id, fed, 0, cache)
         ids, logprobs = self._logprobs(prompt.token_ids, logits_nv) if self._wants_logprobs else ((), ())
         generated: list[int] = []
         while len(generated) < self.spec.generate:
             if generated:
-                fed = len(prompt.token_ids) + len(generated) - 1
-                logits_nv = self._forward(prompt.id, generated[-1:], fed, cache)
+                fed.append(generated[-1])
+                logits_nv = self._forward(prompt.id, fed, len(fed) - 1, cache)
             forced = prompt.forced[len(generated) : len(generated) + 1]
             generated.append(forced[0] if forced else int(logits_nv[-1].argmax()))
         return Completion(prompt.id, prompt.id, tuple(generated), 0, ids, logprobs)
 
-    def _forward(self, request: str, token_ids: Sequence[int], start: int, cache: Any) -> torch.Tensor:
-        """Logits [n, V] where log-probabilities are wanted, else [1, V]; records the pass."""
-        ids_n = torch.tensor(token_ids, dtype=torch.int64)
-        positions_n = torch.arange(start, start + len(token_ids))
+    def _forward(self, request: str, fed: Sequence[int], start: int, cache: Any) -> torch.Tensor:
+        """Run the ids of `fed` from `start` on; the cache holds those before. Records the pass.
+
+        Logits [n, V] where log-probabilities are wanted, else [1, V].
+        """
+        fed_t = torch.tensor(fed, dtype=torch.int64)
+        ids_n, positions_n = fed_t[start:], torch.arange(start, len(fed))
+        # Never a comparison with pad_token_id unless asked for: that masks real tokens equal to it.
+        mask_t = torch.ones_like(fed_t) if self.masked is None else (fed_t != self.masked).long()
         arguments: dict[str, Any] = {
             "input_ids": ids_n[None].to(self.device),
-            # Ones, never a comparison with pad_token_id: that masks real tokens equal to it.
-            "attention_mask": torch.ones(1, start + len(token_ids), dtype=torch.int64, device=self.device),
+            "attention_mask": mask_t[None].to(self.device),
             "position_ids": positions_n[None].to(self.device),
             "use_cache": cache is not None,
             "output_hidden_states": bool(self.native_ids),
@@ -169,7 +180,7 @@ class HfEngine:
             arguments["cache" if "cache" in self.accepts else "past_key_values"] = cache
         if "logits_to_keep" in self.accepts and not self._wants_logprobs:
             arguments["logits_to_keep"] = 1
-        self.recorder.begin([Span(request, 0, len(token_ids))], ids_n, positions_n)
+        self.recorder.begin([Span(request, 0, len(ids_n))], ids_n, positions_n)
         try:
             output = self.model(**arguments)
             for slot, native in enumerate(self.native_ids):
