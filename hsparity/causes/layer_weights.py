@@ -1,0 +1,25 @@
+"""HS516."""
+
+from __future__ import annotations
+
+from hsparity.causes.hypothesis import Hypothesis
+
+
+class LayerWeights(Hypothesis):
+    """
+    ## What it is
+    One layer's weights are not those of the other side.
+    ## Why it happens
+    A shard that did not load or loaded elsewhere, a layer left out of a weight update, a layer excluded from quantisation on
+    one side.
+    ## How it shows
+    All boundaries before the layer are at the floor, those behind are not; the layer adds more than any later one, at every
+    token. A replay finds this layer beyond and all others at the floor.
+    ## Fix
+    Compare the digests of that layer's tensors on both sides, and load it again.
+    """
+
+    code, name = "HS516", "layer-weights"
+
+
+CAUSE = LayerWeights()
