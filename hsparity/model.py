@@ -254,7 +254,7 @@ class Comparison:
 
 def to_json(value: Comparison, indent: int | None = None) -> str:
     """The whole result, arrays as base64 with dtype and shape, non-finite numbers as null. Sorted keys: same result, same bytes."""
-    return json.dumps(_encode(value), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return json.dumps(encode(value), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
 
 
 def from_json(text: str) -> Comparison:
@@ -263,11 +263,12 @@ def from_json(text: str) -> Comparison:
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
         found = raw.get("schema") if isinstance(raw, dict) else type(raw).__name__
         raise ValueError(f"not a {SCHEMA} result: {found!r}")
-    result: Comparison = _decode(Comparison, raw)
+    result: Comparison = decode(Comparison, raw)
     return result
 
 
-def _encode(value: Any) -> Any:
+def encode(value: Any) -> Any:
+    """A record as JSON values: arrays as base64 with dtype and shape, what is not finite as null."""
     if isinstance(value, np.ndarray):
         return {
             "dtype": str(value.dtype),
@@ -275,13 +276,13 @@ def _encode(value: Any) -> Any:
             "base64": base64.b64encode(np.ascontiguousarray(value).tobytes()).decode(),
         }
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _encode(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: encode(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):
-        return {str(k): _encode(v) for k, v in value.items()}
+        return {str(k): encode(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_encode(v) for v in value]
+        return [encode(v) for v in value]
     if isinstance(value, (float, np.floating)):
         return float(value) if np.isfinite(value) else None
     if isinstance(value, np.integer):
@@ -289,7 +290,8 @@ def _encode(value: Any) -> Any:
     return value
 
 
-def _decode(kind: Any, raw: Any) -> Any:
+def decode(kind: Any, raw: Any) -> Any:
+    """The record of type `kind` that `encode` made; keys that it does not have are passed over."""
     origin = getattr(kind, "__origin__", None)
     args: tuple[Any, ...] = getattr(kind, "__args__", ())
     if raw is None:
@@ -300,16 +302,16 @@ def _decode(kind: Any, raw: Any) -> Any:
     if is_dataclass(kind):
         hints = get_type_hints(kind)
         known = {f.name for f in fields(kind)}
-        return kind(**{k: _decode(hints[k], v) for k, v in raw.items() if k in known})  # type: ignore[operator]
+        return kind(**{k: decode(hints[k], v) for k, v in raw.items() if k in known})  # type: ignore[operator]
     if origin is tuple:
         if len(args) == 2 and args[1] is Ellipsis:
-            return tuple(_decode(args[0], v) for v in raw)
-        return tuple(_decode(a, v) for a, v in zip(args, raw, strict=True))
+            return tuple(decode(args[0], v) for v in raw)
+        return tuple(decode(a, v) for a, v in zip(args, raw, strict=True))
     if origin is dict:
-        return {k: _decode(args[1], v) for k, v in raw.items()}
+        return {k: decode(args[1], v) for k, v in raw.items()}
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(raw)
     if origin is not None or kind.__class__.__name__ == "UnionType":  # X | None
         inner = next((a for a in args if a is not type(None)), Any)
-        return _decode(inner, raw)
+        return decode(inner, raw)
     return float(raw) if kind is float else raw

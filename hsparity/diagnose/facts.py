@@ -178,7 +178,7 @@ class Facts:
     def growth(self) -> Growth | None:
         if self.profile is None or (self.few and not self.one_kernel):
             return None
-        return growth(self.profile, self.onset, self.one_kernel)
+        return growth(self.profile, self.onset, self.one_kernel, self.mine.window)
 
     @property
     def grows(self) -> bool:

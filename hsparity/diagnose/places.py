@@ -74,13 +74,15 @@ def first_token(profile: Profile, k: int) -> First:
     return First(word, at, rest, count)
 
 
-def growth(profile: Profile, k: int, one_kernel: bool = False) -> Growth | None:
+def growth(profile: Profile, k: int, one_kernel: bool = False, window: int | None = None) -> Growth | None:
     """How the error over the floor goes with position, behind position 0; None with too few tokens.
 
     Where both sides ran one kernel on one set of weights (`one_kernel`), they share their roundings, and the difference
-    of the two shows what is below the floor of either.
+    of the two shows what is below the floor of either. Behind a sliding window no token sees more keys than the last.
     """
     later = ~profile.tokens.first_n
+    if window is not None:
+        later &= profile.tokens.position_n < window
     if one_kernel:
         error, yard = profile.pair_kn[k][later], np.ones(int(later.sum()))
     else:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from hsparity.model import Quantiles, Verdict, _decode, _encode
+from hsparity.model import Quantiles, Verdict, decode, encode
 
 SCHEMA = "hsparity.replay/1"
 
@@ -68,7 +68,7 @@ class Replay:
 
     def to_json(self, indent: int | None = None) -> str:
         """Sorted keys; a figure that is not finite is null."""
-        return json.dumps(_encode(self), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        return json.dumps(encode(self), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
 
 
 def from_json(text: str) -> Replay:
@@ -77,5 +77,5 @@ def from_json(text: str) -> Replay:
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
         found = raw.get("schema") if isinstance(raw, dict) else type(raw).__name__
         raise ValueError(f"not a {SCHEMA} result: {found!r}")
-    result: Replay = _decode(Replay, raw)
+    result: Replay = decode(Replay, raw)
     return result

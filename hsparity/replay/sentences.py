@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hsparity.model import Verdict
@@ -28,8 +28,14 @@ def _headline(result: Replay) -> str:
             return f"no layer adds more than its dtype costs: {count} replayed, {_both(sides, names)}"
         where = _places(sorted({a.layer for a in unsure}))
         return f"no layer is proved to add error; {where} could not be settled: {unsure[0].reason}"
-    words = [f"{names[s]} adds error {_where(result, s, told[s])}" for s in guilty]
-    words += [f"{names[s]} does not" for s in sides if not told[s]]
+    return guilt(result, names)
+
+
+def guilt(result: Replay, names: Mapping[str, str]) -> str:
+    """Which sides add error, where and by what, and which do not."""
+    told = {side: beyond(result, side) for side in ("ref", "cand") if result.of(side)}
+    words = [f"{names[s]} adds error {_where(result, s, layers)}" for s, layers in told.items() if layers]
+    words += [f"{names[s]} does not" for s, layers in told.items() if not layers]
     return "; ".join(words)
 
 
