@@ -37,7 +37,13 @@ def routing_flip(f: Facts) -> Hypothesis:
         return h
     if share >= MOST:
         h.plus(3.0, f"{share:.0%} of the tokens beyond the floor had other experts at an earlier layer")
-        if routing.small >= 0.5:
+        if math.isnan(routing.small):
+            h.minus(
+                2.0,
+                "how near the ties were is not known: the scores captured do not order the experts chosen",
+            )
+            h.headline = "tokens went to other experts: by rounding, or by another router"
+        elif routing.small >= 0.5:
             h.plus(1.0, f"{routing.small:.0%} of the choices were near ties (margin below {SMALL:g})")
         elif routing.small < FEW:
             h.headline = "the router chooses other experts: its bias, scoring or groups differ"
@@ -96,7 +102,7 @@ def moe_scale(f: Facts) -> Hypothesis:
     if flipped <= FEW:
         h.plus(1.0, f"{1 - flipped:.0%} of the tokens beyond the floor had the same experts on both sides")
     elif flipped >= MOST:
-        h.minus(2.0, f"{flipped:.0%} of the tokens beyond the floor had other experts at an earlier layer")
+        h.minus(3.0, f"{flipped:.0%} of the tokens beyond the floor had other experts at an earlier layer")
     h.rival = "quantised experts, whose error has no direction; a router that chooses otherwise"
     return h
 

@@ -24,6 +24,8 @@ def weigh_replay(f: Facts, found: Sequence[Hypothesis]) -> None:
     if not layers:
         return
     by_code = {h.code: h for h in found}
+    if _other_router(f, by_code):
+        return
     beyond = _beyond(layers)
     if not beyond:
         _own_at_floor(f, by_code, layers)
@@ -38,6 +40,21 @@ def weigh_replay(f: Facts, found: Sequence[Hypothesis]) -> None:
         return
     if known["attention"] and known["mlp"]:
         _by_part(f, by_code, layers, parts["attention"], parts["mlp"])
+
+
+def _other_router(f: Facts, found: dict[str, Hypothesis]) -> bool:
+    """Whether tokens were given experts by margins that the router's rounding does not explain, on a sound input."""
+    assert f.replay is not None
+    attention = {a.layer for a in _beyond(f.replay.of(f.one, "attention"))}
+    routers = [a for a in _beyond(f.replay.of(f.one, "router")) if a.experts_wide > 0]
+    if not routers or any(a.layer in attention for a in routers):
+        return False
+    most = max(a.experts_wide for a in routers)
+    text = f"replay: {len(routers)} routers chose otherwise than the checkpoint says, for up to {most} tokens"
+    _disproof(found, ("HS508", "HS501", "HS502", *ATTENTION), f"{text} by more than rounding explains")
+    _proof(found, "HS516", f"{text} by more than rounding explains")
+    found["HS516"].headline = "the router's weights, bias or scoring are not the checkpoint's"
+    return True
 
 
 def _by_part(

@@ -12,6 +12,7 @@ from hsparity.evidence import Evidence
 from hsprobe.schema import Site
 
 SHOWN = 6
+ROUNDED = 0.02  # deviations: two scores this near may stand the other way round in the engine's own dtype
 SMALL = 0.1  # margin to the next expert, in standard deviations of the token's router logits
 
 
@@ -74,8 +75,8 @@ def routing_of(evidence: Evidence) -> Routing | None:
 def _margins(evidence: Evidence, layer: int, experts: NDArray[np.float32]) -> NDArray[np.float64] | None:
     """Lowest score of a chosen expert over the highest of one that is not, [N], in deviations of the token's scores.
 
-    Router logits order experts as their sigmoid or softmax does; a correction bias is not in them, so a margin below
-    zero is none, and reported as 0.
+    Router logits order experts as their sigmoid or softmax does; a correction bias or a choice by groups is not in them.
+    None where an expert was chosen over one with a higher score: then the scores do not say how near a tie was.
     """
     key = Site("router_logits", layer).key
     if key not in evidence.ref.sites():
@@ -88,6 +89,8 @@ def _margins(evidence: Evidence, layer: int, experts: NDArray[np.float32]) -> ND
     if picked.all():
         return None
     gap = np.where(picked, scores, np.inf).min(1) - np.where(picked, -np.inf, scores).max(1)
+    if (gap < -ROUNDED * scores.std(1)).any():
+        return None
     found: NDArray[np.float64] = np.maximum(gap, 0.0) / np.maximum(scores.std(1), 1e-9)
     return found.astype(np.float64)
 
