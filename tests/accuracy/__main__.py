@@ -30,16 +30,15 @@ def main() -> None:
     )
     parser.add_argument("output", type=Path, help="Markdown file to write")
     parser.add_argument("--home", type=Path, default=Path("captures/accuracy"), help="folder of the corpus")
-    parser.add_argument(
-        "--made", action="store_true", help="judge what is there; capture nothing but for bisect"
-    )
+    parser.add_argument("--made", action="store_true", help="judge what is there; keep its sweep")
     chosen = parser.parse_args()
     failed = [] if chosen.made else _make(chosen.home)
     records = json.loads((chosen.home / "cases.json").read_text())
     real = [r for r in records if not r.get("planted")]
     bisected.lend(chosen.home / "captures", chosen.home / "bisect")
     answers = [_told(bisected.ask(record, chosen.home / "bisect")) for record in real]
-    chosen.output.write_text(render(chosen.home, records, answers, failed))
+    sweep = _sweep(chosen.home / "planted", again=not chosen.made)
+    chosen.output.write_text(render(chosen.home, records, answers, sweep, failed))
 
 
 def _make(home: Path) -> list[tuple[str, str]]:
@@ -52,10 +51,19 @@ def _make(home: Path) -> list[tuple[str, str]]:
     return failed
 
 
+def _sweep(folder: Path, again: bool) -> str:
+    """The table of the weakest faults found; the longest part of a run, so that it is kept beside the captures."""
+    kept = folder / "table.md"
+    if again or not kept.exists() or not kept.stat().st_size:
+        kept.write_text(planted.rows(folder))
+    return kept.read_text()
+
+
 def render(
     home: Path,
     records: Sequence[dict[str, Any]],
     answers: Sequence[Answer],
+    sweep: str,
     failed: Sequence[tuple[str, str]],
 ) -> str:
     """The page."""
@@ -73,7 +81,7 @@ def render(
         *page.bisected(answers),
         f"\n## Planted faults\n\n{PLANTED}\n",
         board(_scores(faults)),
-        planted.rows(home / "planted"),
+        sweep,
         f"## How far apart the sides lie\n\n{DISTANCES}\n",
         *page.distances(real),
         f"\n## The jumps of a mixture of experts\n\n{FLIPS}\n",

@@ -63,7 +63,10 @@ CASES = {
     "layer 3 of experts": Case(("layer-weights",), plants.one_layer(3, 0.05), DEEPSEEK),
     "routed scale": Case(("moe-scale",), plants.routed_scale(1.1), DEEPSEEK, out=POSITION),
     "one expert": Case(("moe-scale",), plants.expert_scale(0.5), DEEPSEEK, setup={"branches": True}),
-    "router bias": Case(("moe-routing-flip",), plants.router_bias(0.05), DEEPSEEK, setup={"branches": True}),
+    # A bias is no part of the scores that were captured: how near the ties were is not known without a replay.
+    "router bias": Case(
+        ("moe-routing-flip",), plants.router_bias(0.05), DEEPSEEK, words=("possible",), setup={"branches": True}
+    ),
     "int4": Case(
         ("quantised-weights",), plants.int_weights(), config=W4, weights=OTHER_WEIGHTS,
         settings={"quantization": "compressed-tensors"}, out=(*POSITION, "quantised-activations", "quantised-kv"),
