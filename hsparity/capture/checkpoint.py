@@ -94,10 +94,19 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise HsparityError(
             "E107", f"{folder} holds no readable config.json", notes, "--model PATH"
         ) from None
+    if not isinstance(raw, dict):
+        raise HsparityError("E107", f"{folder / 'config.json'} holds no JSON object", help="--model PATH")
     inner: dict[str, Any] = next(
         (raw[k] for k in ("text_config", "llm_config") if isinstance(raw.get(k), dict)), {}
     )
     return {**raw, **{k: v for k, v in inner.items() if v is not None}}
+
+
+def model_types(config: Mapping[str, Any]) -> frozenset[str]:
+    """What a config calls its family: the model's type and its text part's, Kimi-K2 as the DeepSeek-V3 that it is."""
+    inner = (config.get(k) for k in ("text_config", "llm_config"))
+    stated = (c.get("model_type") for c in (config, *inner) if isinstance(c, Mapping))
+    return frozenset("deepseek_v3" if t == "kimi_k2" else str(t) for t in stated if t)
 
 
 def tensor_files(folder: Path) -> dict[str, Path]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from hsparity.capture.relay import Relay
 from hsparity.errors import HsparityError
 from hsprobe.schema import CaptureManifest
 
@@ -71,7 +72,10 @@ def read(store: Path) -> tuple[dict[str, str], tuple[Entry, ...]]:
         return dict(said["capture"]), tuple(
             Entry(**{k: v for k, v in e.items() if k in known}) for e in said["entries"]
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except FileNotFoundError:
+        return {}, ()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        Relay("floor", 0).say(f"warning: {store / INDEX} cannot be read and is passed over ({error})")
         return {}, ()
 
 

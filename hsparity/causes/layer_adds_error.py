@@ -40,6 +40,8 @@ class LayerAddsError:
         beyond = [a for a in replay.added if a.weights == "own" and a.verdict is Verdict.DIVERGED]
         layers = sorted({a.layer for a in beyond})
         sides = {"ref": "the reference", "cand": "the candidate"}
+        # Where states are beyond the floor anyway, it says where that begins, and is no second cause.
+        alone = not evidence.slots.diverged()
         paths = " ".join(shlex.quote(path) for path in (evidence.ref.path, evidence.cand.path))
         return Finding(
             code=self.code,
@@ -49,9 +51,12 @@ class LayerAddsError:
             tokens=max((a.tokens for a in beyond), default=0),
             evidence=tuple(f"{sides[a.side]}, layer {a.layer}, {a.part}: {a.reason}" for a in beyond[:6]),
             rival="error that earlier layers passed on: it is part of what the layer was fed, and cancels",
-            fix={"any": f"look at layer {listed(layers)} where it is beyond, and at what the part reads"},
+            fix={"any": f"look at the weights and settings of layer {listed(layers)} on that side"}
+            if alone
+            else {},
             confirm=(f"hsparity replay {paths} --layers {','.join(map(str, layers[:8]))} -v",),
-            structural=True,
+            severity="cause" if alone else "note",
+            structural=alone,
         )
 
 

@@ -47,7 +47,7 @@ def _what(found: Bisect, options: Options) -> list[str]:
     )
     size += f", {found.differing:,} of {found.tokens:,} tokens differ"
     if found.ratio is not None:
-        size += f"; at most {ratio(found.ratio)} the floor"
+        size += f"; at most {ratio(found.ratio)}× the floor"
     return lines + _entry("apart", size, options)
 
 

@@ -10,7 +10,7 @@ import click
 
 from ..errors import ExitCode, HsparityError
 from .grouped import GroupedCommand, grouped_option
-from .output import EXIT_CODES, console_options, open_outputs, write_reports
+from .output import EXIT_CODES, console_options, open_outputs, tell, write_reports
 
 if TYPE_CHECKING:
     from ..capture.importing import Wish
@@ -237,8 +237,12 @@ def _compare(chosen: Any, offset: int, tol: float | None, wish: Wish, replay: bo
     if replay:
         from ..replay.replaying import replay as run
 
-        with Progress("replay") as progress:
-            added = run(ref, cand, progress=progress)
+        try:
+            with Progress("replay") as progress:
+                added = run(ref, cand, progress=progress)
+        except HsparityError as error:
+            # The comparison needs no replay: what it finds is not lost for want of one.
+            tell(f"not replayed: {error.render()}")
     with Progress("comparing") as progress:
         return compare_sources(ref, cand, floors, query, progress, added)
 

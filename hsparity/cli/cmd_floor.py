@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import HsparityError
+from ..errors import ExitCode, HsparityError
 from .grouped import GroupedCommand, grouped_option
 from .output import open_outputs, unwritable
 
@@ -37,7 +37,7 @@ FEW = 6  # sites of a kind that are shown unless all are asked for
 @grouped_option(
     OUTPUT, "-v", "--verbose", is_flag=True, help="Show every boundary, and the engines' own logs."
 )
-def floor(capture: str, only: str | None, plan: bool, json_: str | None, verbose: bool) -> None:
+def floor(capture: str, only: str | None, plan: bool, json_: str | None, verbose: bool) -> int:
     """Capture and measure the noise floor of CAPTURE.
 
     What is missing is captured into CAPTURE.floor, where hsparity compare finds it: the same tokens by
@@ -51,6 +51,12 @@ def floor(capture: str, only: str | None, plan: bool, json_: str | None, verbose
       hsparity floor captures/vllm
       hsparity floor captures/vllm --only fp32,bf16
       hsparity floor captures/vllm --json - | jq .noises
+
+    \b
+    Exit status:
+      0  made          what applies is there
+      2  usage         the command or the capture is wrong, or nothing could be made
+      3  inconclusive  a kind that --only names could not be made
     """
     chosen = _chosen(only)
     outputs = open_outputs(json=json_)
@@ -71,12 +77,16 @@ def floor(capture: str, only: str | None, plan: bool, json_: str | None, verbose
         found = measuring.report(base, made, say)
     if outputs:
         _write(outputs["json"], to_json(found))
-    if outputs.get("json") == "-":
-        return
-    if plan:
-        click.echo("\n".join(_plan_lines(parts)))
-    else:
-        click.echo("\n".join([*_part_lines(found), "", *_table(found, verbose), "", *_closing(found)]))
+    if outputs.get("json") != "-":
+        page = (
+            _plan_lines(parts)
+            if plan
+            else [*_part_lines(found), "", *_table(found, verbose), "", *_closing(found)]
+        )
+        click.echo("\n".join(page))
+    # What was asked for by name and is not there must not read as done.
+    lacking = only is not None and not plan and any(not part.path for part in found.parts)
+    return int(ExitCode.INCONCLUSIVE if lacking else ExitCode.PARITY)
 
 
 def _chosen(only: str | None) -> tuple[str, ...]:
@@ -145,7 +155,7 @@ def _table(found: FloorReport, verbose: bool) -> list[str]:
         for rows in dict.fromkeys(n.rows for n in found.of(kind)):
             noises = [n for n in found.of(kind) if n.rows == rows]
             lines += [*([""] if lines else []), *_section(kind, title, rows, noises, verbose)]
-    return lines or ["nothing could be measured: the captures share no boundary"]
+    return lines or ["nothing could be measured"]
 
 
 def _section(kind: str, title: str, rows: str, noises: list[Noise], verbose: bool) -> list[str]:

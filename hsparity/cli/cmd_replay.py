@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..errors import HsparityError
 from .grouped import GroupedCommand, grouped_option
 from .output import EXIT_CODES, console_options, open_outputs, unwritable
 
@@ -139,7 +140,14 @@ def _chosen(ref: Source, layers: str | None, boundaries: str | None) -> tuple[in
         return None
     from ..capture.selection import select
 
-    return tuple(r - 1 for r in select(layers, boundaries, ref.manifest.num_layers) if r > 0)
+    chosen = tuple(r - 1 for r in select(layers, boundaries, ref.manifest.num_layers) if r > 0)
+    if not chosen:
+        raise HsparityError(
+            "E102",
+            "boundary 0 is the embedding: no layer makes it",
+            help="--boundaries 1 is the first layer's output",
+        )
+    return chosen
 
 
 def _show(result: Replay, outputs: dict[str, str], color: str, quiet: bool, verbose: bool) -> None:

@@ -28,13 +28,9 @@ def bisect_command(f: Facts, *knobs: str) -> str:
     return " ".join(["hsparity bisect", *_pair(f), *_floors(f), *chosen])
 
 
-def replay_commands(f: Facts) -> tuple[str, ...]:
+def replay_command(f: Facts) -> str:
     """Replays every layer on its captured input, and weighs that."""
-    pair = _pair(f)
-    return (
-        " ".join(["hsparity replay", *pair, "--json replay.json"]),
-        " ".join(["hsparity compare", *pair, *_floors(f), "--replay replay.json"]),
-    )
+    return " ".join(["hsparity compare", *_pair(f), *_floors(f), "--replay"])
 
 
 def next_commands(f: Facts, h: Hypothesis, tied: tuple[str, ...]) -> tuple[str, ...]:
@@ -48,7 +44,7 @@ def next_commands(f: Facts, h: Hypothesis, tied: tuple[str, ...]) -> tuple[str, 
         knobs = tuple("tensor-parallel" if knob == "batch" else knob for knob in knobs)
     if knobs and h.code in KNOBS:
         return (bisect_command(f, *knobs),)
-    return () if f.replay is not None else replay_commands(f)
+    return () if f.replay is not None else (replay_command(f),)
 
 
 def routers_commands(f: Facts) -> tuple[str, ...]:

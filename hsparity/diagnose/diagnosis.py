@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hsparity.causes.beyond_floor import explained
 from hsparity.diagnose import attention_causes, expert_causes, numeric_causes, run_causes
-from hsparity.diagnose.commands import bisect_command, next_commands, replay_commands
+from hsparity.diagnose.commands import bisect_command, next_commands, replay_command
 from hsparity.diagnose.facts import Facts, facts_of
 from hsparity.diagnose.record import fingerprint_of, lines_of
 from hsparity.diagnose.replayed import weigh_replay
@@ -144,5 +144,5 @@ def _unknown(facts: Facts) -> Hypothesis:
     h = Hypothesis(UNKNOWN, "unknown", "none of the causes known here fits what was measured")
     h.confidence = "inconclusive"
     h.reasons += lines_of(facts)[:3]
-    h.next = (*(replay_commands(facts) if facts.replay is None else ()), bisect_command(facts))
+    h.next = ((replay_command(facts),) if facts.replay is None else ()) + (bisect_command(facts),)
     return h

@@ -59,6 +59,8 @@ def lines_of(f: Facts) -> list[str]:
         if f.growth is not None:
             g = f.growth
             word = "grows with" if f.grows else "falls with" if f.falls else "hardly depends on"
+            if not (f.grows or f.falls) and (g.low > 0 or g.high < 0):
+                word = f"{'grows' if g.low > 0 else 'falls'} a little with"
             lines.append(
                 f"the error {word} position (rank correlation {g.value:.2f}, 95 % {g.low:.2f} to {g.high:.2f})"
             )

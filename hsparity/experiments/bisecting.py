@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from .. import __version__
+from ..capture.checkpoint import model_types
 from ..capture.source import Source
 from ..compare import compare
 from ..errors import HsparityError
@@ -29,6 +30,8 @@ from .takes import Cache, Cost, Side
 from .trial import Lab, Trial, experiment, run
 from .variants import Turn
 
+CACHE = Path("captures/bisect")
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -40,7 +43,7 @@ class Wanted:
     knobs: tuple[str, ...] = ()  # only these; empty: all
     everything: bool = False  # go on after a cause is settled
     plan: bool = False  # say what would be done, and stop
-    cache: Path = Path("captures/bisect")
+    cache: Path = CACHE
     tokens: str | None = None
     verbose: bool = False
     command: tuple[str, ...] = ()
@@ -53,6 +56,7 @@ def bisect(wanted: Wanted, say: Callable[[str], None] = lambda text: None) -> Bi
     common), E301 (its engine is not here), what `compare` raises, and the first failure when every capture failed.
     """
     ref, cand = Side("ref", wanted.ref), Side("cand", wanted.cand)
+    _check_families(ref, cand)
     compared = compare(ref.source, cand.source, wanted.floors, Query(tokens=wanted.tokens))
     lab = _lab(wanted, ref, cand, compared, say)
     found = differences(ref, cand)
@@ -85,6 +89,16 @@ def _lab(wanted: Wanted, ref: Side, cand: Side, compared: Comparison, say: Calla
         verbose=wanted.verbose,
         say=say,
     )
+
+
+def _check_families(ref: Side, cand: Side) -> None:
+    """Raises E208: no knob turns one family of models into another."""
+    families = [model_types(side.source.manifest.model_config) for side in (ref, cand)]
+    if families[0] and families[1] and not families[0] & families[1]:
+        notes = [f"{s.role:<4}  {', '.join(sorted(f))}" for s, f in zip((ref, cand), families, strict=True)]
+        raise HsparityError(
+            "E208", "the sides are different models", notes, "capture the same model on both sides"
+        )
 
 
 def _check_names(names: Sequence[str], found: Sequence[Difference]) -> None:
@@ -216,7 +230,8 @@ class _Round:
                 runs += [(turns, "toggle") for turns in self._turns()]
         seen: set[str] = set()
         listed = tuple(self._planned(turns, purpose, seen) for turns, purpose in runs)
-        return self._result(Outcome.INCONCLUSIVE, [], [], listed)
+        nothing = not lab.ledger.tokens and not listed
+        return self._result(Outcome.NOTHING if nothing else Outcome.INCONCLUSIVE, [], [], listed)
 
     def _planned(self, turns: Sequence[tuple[str, Turn]], purpose: str, seen: set[str]) -> Experiment:
         """One line of the plan. A variant that an earlier line makes already costs nothing."""
@@ -337,4 +352,7 @@ def command_of(wanted: Wanted, *extra: str) -> str:
     words = ["hsparity", "bisect", wanted.ref, wanted.cand]
     for floor in wanted.floors:
         words += ["--floor", floor.path]
+    words += ["--knobs", ",".join(wanted.knobs)] if wanted.knobs else []
+    words += ["--tokens", wanted.tokens] if wanted.tokens else []
+    words += ["--cache", str(wanted.cache)] if wanted.cache != CACHE else []
     return shlex.join([*words, *extra])

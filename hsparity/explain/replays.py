@@ -54,4 +54,12 @@ TEXTS = (
         "A dequantised checkpoint is continued where it stopped, but only when it is made from the same files.",
         "Name another folder, or remove this one.",
     ),
+    entry(
+        "E236",
+        "no-state-to-replay",
+        "The captured input of a layer holds NaN or Inf, or nothing but zeros.",
+        "What follows from such a state says nothing of the layer that it is fed to. An overflow in float16, a row that "
+        "was never written, a damaged dump.",
+        "hsparity compare says at which boundary and which tokens it begins (HS303). --layers replays the layers before.",
+    ),
 )

@@ -70,10 +70,10 @@ def run(layer: Layer, side: Side) -> Work:
     free: list[Outputs] = []
     fed: list[Outputs] = []
     for prompt in side.prompts:
-        input_nh = side.read(prompt, f"boundary.{layer.index:03d}")
+        input_nh = side.feed(prompt, f"boundary.{layer.index:03d}")
         free.append(layer.run(input_nh))
         if behind and side.has(attention):
-            fed.append(layer.run(input_nh, side.read(prompt, attention)))
+            fed.append(layer.run(input_nh, side.feed(prompt, attention)))
     return Work(side, layer.index, layer.kind, free, fed)
 
 

@@ -58,6 +58,21 @@ class Side:
         """A site's rows [n, width] in position order, in the dtype on disk."""
         return self.source.rows(prompt.name, key, prompt.order)
 
+    def feed(self, prompt: Whole, key: str) -> torch.Tensor:
+        """`read` for what a layer is fed with. Raises E236 for NaN, Inf and zeros throughout: what follows from those says
+        nothing of the layer."""
+        found = self.read(prompt, key)
+        bad = int((~torch.isfinite(found.float()).all(1)).sum())
+        if bad or (key.startswith("boundary.") and not found.float().any()):
+            what = f"{bad} of {len(found)} rows are not finite (NaN or Inf)" if bad else "all rows are zero"
+            raise HsparityError(
+                "E236",
+                f"{self.source.path} cannot be replayed at {key}",
+                (f"prompt {prompt.name}: {what}",),
+                "hsparity compare says where that begins (HS303); --layers leaves such a layer out",
+            )
+        return found
+
     def resolution(self, key: str) -> float:
         """Half a unit in the last place of a site as it is stored, relative to the value; what float32 sums cost."""
         span = self.source.span(self.prompts[0].name, key)

@@ -18,7 +18,7 @@ import numpy as np
 from hsparity import floor
 from hsparity.floor import Bootstrap, Ceiling, Errors
 from hsparity.model import Quantiles, Verdict
-from hsparity.replay.figures import Figures, Vector, odd_expert, without_gain
+from hsparity.replay.figures import NOT_FINITE, Figures, Vector, odd_expert, without_gain
 from hsparity.replay.inputs import Side
 from hsparity.replay.result import Added
 
@@ -57,7 +57,8 @@ def judge_all(measured: Sequence[Measured]) -> tuple[Added, ...]:
         if m.figures.part == "layer" and whole is not None:
             made.append(whole)
             continue
-        within = whole is not None and whole.verdict is Verdict.PARITY
+        # An output that is not finite says nothing of the parts.
+        within = whole is not None and (whole.verdict is Verdict.PARITY or whole.lost > 0)
         made.append(judge(m, LIMIT * TRUNCATING if within else LIMIT))
     return tuple(made)
 
@@ -106,7 +107,13 @@ def _judge(
         left = float(np.nanmedian(without_gain(f)) / np.nanmedian(f.yard))
     if verdict is Verdict.DIVERGED and left <= LIMIT < ratio.median:
         reason += f"; a constant factor of {gain:.3f} is all of it"
-    known = np.isfinite(f.error)
+    lost = int((f.error == NOT_FINITE).sum())
+    if lost:
+        verdict, reason = (
+            Verdict.DIVERGED,
+            f"{floor.tokens_of(lost)} not finite (NaN or Inf) in the captured output",
+        )
+    known = np.isfinite(f.error) & (f.error != NOT_FINITE)
     at_first = f.error[f.first & known]
     return Added(
         side=role,
@@ -115,7 +122,7 @@ def _judge(
         kind=m.kind,
         part=f.part,
         tokens=int(known.sum()),
-        error=quantiles(f.error),
+        error=quantiles(np.where(known, f.error, np.nan)),
         first=float(np.median(at_first)) if len(at_first) else math.nan,
         floor=quantiles(f.yard),
         ratio=ratio.median,
@@ -129,6 +136,7 @@ def _judge(
         margin=None if f.units is None or not len(f.units) else quantiles(f.units),
         left_out=f.left_out,
         ratio_without_gain=left,
+        lost=lost,
         expert=expert,
     )
 

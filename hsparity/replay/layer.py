@@ -172,7 +172,7 @@ def family_of(checkpoint: Checkpoint) -> tuple[Any, Any]:
         config = transformers.CONFIG_MAPPING[kind].from_dict({**raw, "model_type": kind})
         config = config.get_text_config()
         family = transformers.AutoModel._model_mapping[type(config)]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except Exception as error:  # a config's own validation has exceptions of its own
         raise _no_family(checkpoint, f"model_type {kind}: {error}") from error
     family = family[0] if isinstance(family, tuple) else family
     config = copy.deepcopy(config)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from hsparity.capture.checkpoint import find_checkpoint
+from hsparity.capture.checkpoint import find_checkpoint, model_types
 from hsparity.capture.source import Source
+from hsparity.compare import check_models
 from hsparity.errors import HsparityError
 from hsparity.model import Verdict
 from hsparity.replay.experts import stock_of
@@ -47,7 +49,9 @@ def replay(
     Raises E107 (no checkpoint), E208 (another model's), E230 (no neighbouring boundaries), E231 (unknown quantisation),
     E232 (tensor absent), E233 (family), E234 (no whole prompt).
     """
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = _device(device)
+    if cand is not None:
+        check_models(ref, cand)
     sides = [open_side("ref", ref, tokens)]
     if cand is not None:
         sides.append(open_side("cand", cand, tokens))
@@ -130,15 +134,36 @@ def _layers(sides: Sequence[Side], wanted: Sequence[int] | None) -> tuple[int, .
 def _fitting(checkpoint: Checkpoint, side: Side) -> Checkpoint:
     """Raises E208 when the checkpoint is of another model than the side."""
     manifest, config = side.source.manifest, checkpoint.config
-    for key, own in (("num_hidden_layers", manifest.num_layers), ("hidden_size", manifest.hidden_size)):
-        stated = config.get(key)
-        if own and isinstance(stated, int) and stated != own:
-            notes = (f"capture     {key} {own}", f"checkpoint  {stated}")
+    families = model_types(manifest.model_config), model_types(config)
+    told: list[tuple[str, Any, Any]] = [
+        ("num_hidden_layers", manifest.num_layers, config.get("num_hidden_layers")),
+        ("hidden_size", manifest.hidden_size, config.get("hidden_size")),
+    ]
+    if not families[0] & families[1]:
+        own_type, stated_type = (", ".join(sorted(family)) for family in families)
+        told.append(("model_type", own_type, stated_type))
+    for key, own, stated in told:
+        if own and stated and own != stated:
+            notes = (f"capture     {key} {own}", f"checkpoint  {key} {stated}")
             message = f"{checkpoint.folder} is another model than {side.source.path}"
             raise HsparityError(
                 "E208", message, notes, "name the checkpoint that the engine ran: --model PATH"
             )
     return checkpoint
+
+
+def _device(asked: str) -> str:
+    """Raises E103 for a device that torch does not know or this machine lacks."""
+    if not asked:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(1, device=asked)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise HsparityError(
+            "E103", f"--device {asked}: not here", (lines[0],), "leave it out, or cpu"
+        ) from None
+    return asked
 
 
 def _named(sides: Sequence[Side], folders: Sequence[Path]) -> list[tuple[str, Path]]:

@@ -42,6 +42,7 @@ class Added:
     # The ratio that is left when the captured update is divided by `gain`: at the floor where a constant factor (a scale
     # that is wrong, a kernel that truncates) is the whole error. All channels.
     ratio_without_gain: float = float("nan")
+    lost: int = 0  # tokens whose captured output is not finite
     expert: int = -1  # the one expert whose tokens alone are beyond the floor; -1: not one
     left_out: int = 0  # tokens whose choice of experts the router's rounding may turn: neither error nor floor counts them
 

@@ -10,16 +10,12 @@ from . import view
 
 
 def floor_commands(comparison: Comparison) -> tuple[str, ...]:
-    """The commands that make a floor and compare against it."""
-    ref = comparison.ref
-    model = sp.clean(ref.model) or "MODEL"
-    capture = "hsparity capture hf --model {} --dtype {} --prompts FILE -o {}"
-    pair = shlex.join((sp.clean(ref.path), sp.clean(comparison.cand.path)))
+    """The command that makes a floor beside the reference, and the comparison that finds it there."""
+    ref = sp.clean(comparison.ref.path)
+    pair = shlex.join((ref, sp.clean(comparison.cand.path)))
     return (
-        capture.format(shlex.quote(model), "float32", "captures/hf-fp32"),
-        capture.format(shlex.quote(model), "bfloat16", "captures/hf-bf16"),
-        f"hsparity compare {pair} {comparison.request.spelled} --floor captures/hf-fp32 --floor "
-        "captures/hf-bf16".replace("  ", " "),
+        f"hsparity floor {shlex.quote(ref)} --only fp32,bf16",
+        f"hsparity compare {pair} {comparison.request.spelled}".rstrip(),
     )
 
 
@@ -58,11 +54,7 @@ def next_commands(comparison: Comparison) -> tuple[tuple[str, str], ...]:
     out: list[tuple[str, str]] = []
     lead = view.leading(comparison)
     if comparison.floor.kind in ("none", "repeat") and comparison.verdict is Verdict.INCONCLUSIVE:
-        purpose = (
-            "a floor, first half: fp32",
-            "second half: bf16, same prompts",
-            "the comparison, with a floor",
-        )
+        purpose = ("a floor: Transformers in fp32 and bf16 on the same tokens", "finds the floor beside it")
         out += list(zip(floor_commands(comparison), purpose, strict=True))
     out += [(command, "captures what was asked for") for command in capture_commands(comparison)]
     confirmed: dict[str, list[str]] = {}

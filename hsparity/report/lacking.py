@@ -23,12 +23,8 @@ def floor_words(comparison: Comparison) -> str:
         return ""
     words = "none given: nothing says how much of a difference is noise"
     if comparison.verdict is Verdict.INCONCLUSIVE:
-        return f"{words}; the commands under next make one"
-    model = shlex.quote(sp.clean(comparison.ref.model) or "MODEL")
-    return (
-        f"{words}; hsparity capture hf --model {model}, once with --dtype float32 and once with --dtype "
-        "bfloat16, makes one for --floor"
-    )
+        return f"{words}; the command under next makes one"
+    return f"{words}; hsparity floor {shlex.quote(sp.clean(comparison.ref.path))} --only fp32,bf16 makes one"
 
 
 def _of_floor(comparison: Comparison, reason: str) -> bool:

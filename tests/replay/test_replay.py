@@ -235,8 +235,13 @@ def test_kimi_k2_is_deepseek_v3_by_another_name(deepseek: Path, healthy: Path, t
     )
     assert replayed(healthy, kimi, layers=(1,)).verdict is Verdict.PARITY
     unknown = changed(deepseek, tmp_path / "unknown", model_type="no_such_model")
+    stranger = tmp_path / "stranger"
+    shutil.copytree(healthy, stranger)
+    manifest = json.loads((stranger / "manifest.json").read_text())
+    manifest["model_config"]["model_type"] = "no_such_model"
+    (stranger / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(HsparityError) as refused:
-        replayed(healthy, unknown)
+        replayed(stranger, unknown)
     assert refused.value.code == "E233"
 
 
@@ -294,7 +299,7 @@ def _stamp(folder: Path, shard: Path) -> None:
 
 
 def test_a_state_that_is_not_finite_is_an_error(healthy: Path, tmp_path: Path) -> None:
-    """One NaN row is not dropped from the figures."""
+    """One NaN row is not dropped from the figures, and no part is blamed for it."""
     torn = tmp_path / "torn"
     shutil.copytree(healthy, torn)
     shard = sorted((torn / "shards").glob("*.safetensors"))[0]
@@ -302,7 +307,10 @@ def test_a_state_that_is_not_finite_is_an_error(healthy: Path, tmp_path: Path) -
     tensors["boundary.003"][7] = torch.nan
     save_file(tensors, shard, metadata={"format": "pt"})
     _stamp(torn, shard)
-    assert (2, "layer") in beyond(replayed(torn, layers=(2,)))
+    result = replayed(torn, layers=(2,))
+    assert beyond(result) == {(2, "layer")}
+    assert the(result, 2, "layer").lost == 1
+    assert "1 token not finite" in result.headline
 
 
 def test_a_quantised_checkpoint_is_replayed_with_its_own_weights(tmp_path: Path) -> None:
@@ -316,3 +324,39 @@ def test_a_quantised_checkpoint_is_replayed_with_its_own_weights(tmp_path: Path)
     assert replayed(capture, source, layers=(0, 2)).verdict is Verdict.PARITY
     original = save_llama(tmp_path / "original")
     assert {(2, "layer"), (2, "mlp")} <= beyond(replayed(capture, original, layers=(2,)))
+
+
+@pytest.mark.parametrize(("value", "said"), [(float("nan"), "not finite"), (0.0, "all rows are zero")])
+def test_what_is_no_state_is_not_replayed(value: float, said: str, healthy: Path, tmp_path: Path) -> None:
+    """NaN rows, or zeros throughout, are E236 with the prompt: no layer is blamed for them."""
+    damaged = tmp_path / "damaged"
+    shutil.copytree(healthy, damaged)
+    shard = next(damaged.glob("shards/*.safetensors"))
+    tensors = load_file(shard)
+    tensors["boundary.002"] = torch.full_like(tensors["boundary.002"], value)
+    save_file(tensors, shard, metadata={"format": "pt"})
+    _stamp(damaged, shard)
+    with pytest.raises(HsparityError) as caught:
+        replayed(damaged, layers=(2,))
+    assert caught.value.code == "E236"
+    assert said in caught.value.notes[0]
+
+
+def test_another_family_is_refused(healthy: Path, tmp_path: Path) -> None:
+    """A checkpoint of another family with the same shape is E208, not a capture that adds error."""
+    llama = tmp_path / "llama"
+    save_llama(llama)
+    config = json.loads((llama / "config.json").read_text())
+    shape = {"num_hidden_layers": LAYERS, "hidden_size": open_source(healthy).manifest.hidden_size}
+    (llama / "config.json").write_text(json.dumps(config | shape))
+    with pytest.raises(HsparityError) as caught:
+        replayed(healthy, llama)
+    assert caught.value.code == "E208"
+    assert any("model_type" in note for note in caught.value.notes)
+
+
+def test_a_device_that_is_not_here_is_refused(healthy: Path) -> None:
+    """A device that torch does not know is E103."""
+    with pytest.raises(HsparityError) as caught:
+        replayed(healthy, device="nowhere")
+    assert caught.value.code == "E103"

@@ -101,12 +101,12 @@ def test_parity_is_short() -> None:
 
 
 def test_inconclusive_says_what_is_missing_and_how_to_get_it() -> None:
-    """INCONCLUSIVE names the missing floor and the three commands that make and use one."""
+    """INCONCLUSIVE names the missing floor and the two commands that make and use one."""
     joined = text("inconclusive").replace(" \\\n", " ")
     assert "floor     none given: " in joined
     assert not re.search("^missing", joined, re.M)
-    assert joined.count("hsparity capture hf") == 2
-    assert "--floor captures/hf-fp32 --floor captures/hf-bf16" in " ".join(joined.split())
+    assert "hsparity floor captures/hf-bf16 --only fp32,bf16" in joined
+    assert "hsparity compare captures/hf-bf16 captures/vllm-bf16 --layers 2,30,58" in " ".join(joined.split())
 
 
 def test_missing_sites_name_the_capture_command() -> None:
