@@ -107,7 +107,8 @@ def _quantised(model: str, scheme: str) -> Iterator[Case]:
     quantised, twin = vllm(model, weights=scheme), vllm(model, weights=f"{scheme}-dequant")
     part = f"{scheme.upper()} (dense linears)" if model == "deepseek" else scheme.upper()
     weights, activations = "quantised-weights", "quantised-activations"
-    first, also = DOMINANT[scheme], () if scheme == "w4a16" else (weights, activations)
+    first = DOMINANT[scheme]
+    also = () if scheme == "w4a16" else tuple({weights, activations} - {first})
     yield Case(first, original, quantised, f"vLLM {part} against its bf16 original", also)
     kernel, rival = _int4_kernel() if scheme == "w4a16" else (activations, ())
     said = f"vLLM {part} against the bf16 twin of its weights"

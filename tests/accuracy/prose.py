@@ -15,7 +15,8 @@ fingerprints of the error. No experiment was made. "named" holds every hypothesi
 is the calibration: of the first causes given a word, how many were right.
 
 Where `truth` holds *within-noise* beside another name, the settings differ and the difference is below what bf16 arithmetic
-costs: saying nothing is right, and so is naming the setting."""
+costs: saying nothing is right, and so is naming the setting. A healthy pair that ends *inconclusive* accuses nobody and
+counts as right; its row says so."""
 
 BISECT = """Here the engines are started again with one setting turned at a time. What is within the noise by the bf16 floor
 can still be named: `attention-backend` for MLA on against off is no fault, it is what makes the difference there is.
@@ -23,7 +24,8 @@ can still be named: `attention-backend` for MLA on against off is no fault, it i
 
 Where one setting differs and is set alike, the other side's own capture is what comes out, so a share of 1.00 says only
 that nothing else differed. Shares are news where two things are taken apart (FP8 and W8A8 into weights and activations, by
-the twin) and where the sides are different engines."""
+the twin) and where the sides are different engines. A quantised checkpoint against its own twin differs by the kernel alone;
+bisect can turn the checkpoint only, says *quantised-weights*, and that is counted as right."""
 
 PLANTED = """A healthy engine, and a fault planted in its process by the probe while it runs: a test's tool, never part of a
 capture that a user makes. Each fault was tried at several severities. Scored here is what `compare` says alone, of the
@@ -53,7 +55,8 @@ an emulation of both cuts equals the kernel's output in every bit. On such a CPU
 within the noise of its own bf16 twin: that case's truth follows the CPU. With avx512_bf16 it was within the noise, and with
 AMX the same checkpoint runs with int8 activations (`VLLM_CPU_INT4_W4A8`, on by default)."""
 
-LIMITS = """- Tiny random models and SmolLM2-135M on a CPU. GPU kernels, FlashInfer, CUDA graphs and quantised experts were not run:
+LIMITS = """- The rules of the diagnosis were made with these cases in view: the shares are of known cases, not of new ones.
+- Tiny random models and SmolLM2-135M on a CPU. GPU kernels, FlashInfer, CUDA graphs and quantised experts were not run:
   no CPU kernel exists for them. Figures in units of the floor carry over, thresholds were not tuned on a GPU.
 - The SGLang triton backend ran under TRITON_INTERPRET, which has no bfloat16: float16 and float32 are judged by the bf16
   floor, far above their own noise.
