@@ -45,7 +45,8 @@ class Score:
         if self.verdict.startswith("E"):
             return "error"
         names = [n for n, _ in self.named]
-        if NOISE in self.truth and (self.verdict == Verdict.PARITY.value or not names):
+        quiet = not names and self.verdict != Verdict.DIVERGED.value
+        if NOISE in self.truth and (self.verdict == Verdict.PARITY.value or quiet):
             return "right"
         if self.truth == (NOISE,):
             return "false alarm"
