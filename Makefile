@@ -24,7 +24,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 ENGINES := vllm sglang speculators
-# Engine tests share their captures, so they stay together in one worker; the other tests run beside them.
+# Test by test to whichever worker is free: captures that tests share are made once, by lock.
 TWO_AT_ONCE := -n 2 --dist loadgroup
 
 # The models are local; a hub that cannot be reached must not cost a timeout.
