@@ -68,6 +68,9 @@ def resolve_pair(
         config = replace(config, model=model)
     config = replace(config, limit=limit or config.limit, max_tokens=max_tokens or config.max_tokens)
     pair = [_side(given, config, role) for given, role in ((ref, "ref"), (cand, "cand"))]
+    if ref and cand and any(len(floorstore.beside(Path(p), floorstore.REFERENCES)) == 2 for p in (ref, cand)):
+        # What lies beside a capture that was typed is about that capture, the config's floor about the config's sides.
+        config = replace(config, floor=replace(config.floor, captures=()))
     maker = Maker(config, allow_capture, verbose, [config.relative(s.capture) for s in pair if s.capture])
     if not (layers or boundaries):
         layers, boundaries = config.layers, config.boundaries
