@@ -156,6 +156,18 @@ def test_compare_finds_it(made: Path, report: dict[str, object], capsys: pytest.
     assert "prefill against decode" in shown
 
 
+def test_it_comes_before_a_config_that_is_about_other_captures(
+    made: Path, report: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """hsparity.toml names a floor for its own sides; two captures that are typed keep the one beside them."""
+    (tmp_path / "hsparity.toml").write_text(f'[floor]\ncaptures = ["{made / "hf.floor" / "decoded"}"]\n')
+    monkeypatch.chdir(tmp_path)
+    typed = sides.resolve_pair(str(made / "hf"), str(made / "hf.floor" / "repeat"))
+    assert typed.floors == (made / "hf.floor" / "fp32", made / "hf")
+    away = sides.resolve_pair(str(made / "hf.floor" / "repeat"), str(made / "hf.floor" / "repeat"))
+    assert away.floors == (made / "hf.floor" / "decoded",)
+
+
 def test_a_capture_made_again_is_another_one(made: Path, report: dict[str, object]) -> None:
     """An index that belongs to an earlier capture of the same name is not used."""
     assert floorstore.beside(made / "hf")
