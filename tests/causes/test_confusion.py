@@ -58,7 +58,7 @@ def test_every_structural_cause_has_a_fault() -> None:
     of why numbers differ (HS5xx) have their faults in tests/diagnose."""
     shown_elsewhere = {
         "native-ids", "convention-clash", "self-check-failed", "beyond-floor", "few-tokens-beyond",
-        "settings-differ", "within-noise", "within-floor", "target-clean",
+        "settings-differ", "within-noise", "within-floor", "target-clean", "layer-adds-error",
     }  # fmt: skip
     known = {cause.name for code, cause in registry.causes().items() if not code.startswith("HS5")}
     assert known - shown_elsewhere - {fault.name for fault in FAULTS} == set()
