@@ -15,6 +15,8 @@ from hsparity.capture.shards import read_header
 from hsparity.errors import HsparityError
 from hsprobe.schema import CaptureManifest
 
+# Families that Transformers knows under another name only.
+ALIASES = {"kimi_k2": "deepseek_v3"}
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 
 
@@ -106,7 +108,7 @@ def model_types(config: Mapping[str, Any]) -> frozenset[str]:
     """What a config calls its family: the model's type and its text part's, Kimi-K2 as the DeepSeek-V3 that it is."""
     inner = (config.get(k) for k in ("text_config", "llm_config"))
     stated = (c.get("model_type") for c in (config, *inner) if isinstance(c, Mapping))
-    return frozenset("deepseek_v3" if t == "kimi_k2" else str(t) for t in stated if t)
+    return frozenset(ALIASES.get(str(t), str(t)) for t in stated if t)
 
 
 def tensor_files(folder: Path) -> dict[str, Path]:

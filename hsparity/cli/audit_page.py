@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING
 
-import click
+from .plain_page import STYLES, entry, framed, wrapped
 
 if TYPE_CHECKING:
     from ..audit.result import Audit, Group, Integrity, Server
     from ..report.base import Options
 
-STYLES = {"parity": "green", "diverged": "red", "inconclusive": "yellow"}
 # Of the files alone: whose states they are is another question.
 FILES = {"parity": "WHOLE", "diverged": "DAMAGED", "inconclusive": "UNCLEAR"}
-LABEL = 10
 OWN = " (the dataset's own)"
 
 
 def render(audit: Audit, options: Options) -> str:
     """The result as text at `options.width` columns."""
-    from ..report.spelling import clean, to_ascii
+    from ..report.spelling import clean
 
     word = audit.verdict.value.upper() if audit.server else FILES[audit.verdict.value]
     verdict = f"{word}  {clean(audit.headline)}"
     lines = [verdict]
     if not options.quiet:
-        lines = _wrapped(verdict, options.width, "")
+        lines = wrapped(verdict, options.width, "")
         lines = [*_what(audit, options), "", *lines, "", *_body(audit, options)]
-    lines = lines if options.unicode else [to_ascii(line) for line in lines]
-    if options.color:
-        at = next(i for i, line in enumerate(lines) if line.startswith(word))
-        lines[at] = click.style(word, fg=STYLES[audit.verdict.value]) + lines[at].removeprefix(word)
-    return "\n".join(lines)
+    return framed(word, lines, STYLES[audit.verdict.value], options)
 
 
 def _what(audit: Audit, options: Options) -> list[str]:
     made = f", by {audit.producer}" if audit.producer else ""
-    lines = _entry("dataset", f"{audit.dataset}  ({audit.title}{made})", options)
+    lines = entry("dataset", f"{audit.dataset}  ({audit.title}{made})", options)
     if audit.server is not None:
         s = audit.server
-        lines += _entry("server", f"{s.engine} {s.version}{_ids(s)}: {s.path}", options)
-        lines += _entry("model", f"{s.model}  ({s.architecture}, {s.num_layers} layers)", options)
+        lines += entry("server", f"{s.engine} {s.version}{_ids(s)}: {s.path}", options)
+        lines += entry("model", f"{s.model}  ({s.architecture}, {s.num_layers} layers)", options)
     return lines
 
 
@@ -64,25 +57,25 @@ def _body(audit: Audit, options: Options) -> list[str]:
             if audit.integrity.lengths[2] > audit.max_tokens
             else ""
         )
-        lines += _entry(
+        lines += entry(
             "sampled",
             f"{audit.sampled} of {audit.integrity.samples:,} samples{cut}; {audit.tokens:,} tokens compared",
             options,
         )
         floor = next((g.comparison.floor for g in audit.groups if g.comparison), None)
         if floor is not None:
-            lines += _entry(
+            lines += entry(
                 "floor", floor.source if floor.kind != "none" else "none: numerics cannot be judged", options
             )
     lines += _integrity(audit.integrity, options)
     for number, group in enumerate(audit.groups):
         lines += ["", *_group(audit, group, number, options)]
     lines += [""] if audit.numbering or audit.fix or audit.repair else []
-    lines += _entry("numbering", audit.numbering, options) if audit.numbering else []
-    lines += [line for text in audit.fix for line in _entry("fix", text, options)]
+    lines += entry("numbering", audit.numbering, options) if audit.numbering else []
+    lines += [line for text in audit.fix for line in entry("fix", text, options)]
     if audit.repair is not None:
-        lines += _entry("repair", _repair(audit), options)
-    lines += [line for text in audit.notes if options.verbose for line in _entry("note", text, options)]
+        lines += entry("repair", _repair(audit), options)
+    lines += [line for text in audit.notes if options.verbose for line in entry("note", text, options)]
     return [*lines, "", *(f"next      {clean(command)}" for command in audit.next)]
 
 
@@ -90,7 +83,7 @@ def _integrity(integrity: Integrity, options: Options) -> list[str]:
     from ..engines.machine import gigabytes
 
     if not integrity.complete:
-        return _entry(
+        return entry(
             "files",
             f"{integrity.samples:,} samples, {gigabytes(integrity.bytes)}; not all read (--no-scan)",
             options,
@@ -100,16 +93,16 @@ def _integrity(integrity: Integrity, options: Options) -> list[str]:
         f"{integrity.samples:,} samples, {integrity.tokens:,} tokens ({short} to {long}, median {middle}), "
         f"{gigabytes(integrity.bytes)}; {integrity.slots} slots of {integrity.hidden_size}, {integrity.dtype}"
     )
-    lines = _entry("files", words, options)
+    lines = entry("files", words, options)
     for trouble in integrity.troubles:
         named = ", ".join(trouble.samples) + (", …" if trouble.count > len(trouble.samples) else "")
-        lines += _entry(
+        lines += entry(
             "", f"{trouble.count}× {trouble.kind}: {trouble.text}{f' ({named})' if named else ''}", options
         )
     if integrity.change:
-        lines += _entry("", f"a step: {integrity.change_text}", options)
+        lines += entry("", f"a step: {integrity.change_text}", options)
     if not integrity.troubles and not integrity.change:
-        lines += _entry("", "none missing, doubled, unreadable or not finite", options)
+        lines += entry("", "none missing, doubled, unreadable or not finite", options)
     return lines
 
 
@@ -120,7 +113,7 @@ def _group(audit: Audit, group: Group, number: int, options: Options) -> list[st
     lines: list[str] = []
     if len(audit.groups) > 1:
         where = f"from {group.since} on" if group.since else f"{group.samples[0]} to {group.samples[-1]}"
-        lines += _wrapped(f"{len(group.samples)} of the sampled samples, {where}:", options.width, "")
+        lines += wrapped(f"{len(group.samples)} of the sampled samples, {where}:", options.width, "")
     rows = group.readings
     marks: dict[bool | None, str] = {True: "as it should be", False: "not that", None: ""}
     columns = (
@@ -144,7 +137,7 @@ def _group(audit: Audit, group: Group, number: int, options: Options) -> list[st
                 # Which slot holds which layer is what the table above says.
                 words = f"{finding.code} {finding.name}"
                 words += "" if finding.code == "HS101" else f": {_named(finding.headline, group)}"
-                lines += _entry("cause", f"{words}  (hsparity explain {finding.code})", options)
+                lines += entry("cause", f"{words}  (hsparity explain {finding.code})", options)
     return lines
 
 
@@ -169,18 +162,6 @@ def _repair(audit: Audit) -> str:
         f"{repair.written:,} samples, {repair.left_out:,} left out; "
         f"the sampled ones, compared again: {said}"
     )
-
-
-def _entry(label: str, text: str, options: Options) -> list[str]:
-    from ..report.spelling import clean
-
-    return _wrapped(f"{label:<{LABEL}}{clean(text)}", options.width, " " * LABEL)
-
-
-def _wrapped(text: str, width: int, rest: str) -> list[str]:
-    return textwrap.wrap(
-        text, max(width, 40), subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
-    ) or [""]
 
 
 def as_html(audit: Audit, options: Options) -> str:

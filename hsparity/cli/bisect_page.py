@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import click
+from .plain_page import entry, framed, wrapped
 
 if TYPE_CHECKING:
     from ..experiments.result import Bisect, Blame, Experiment, SideFacts, Span
     from ..report.base import Options
 
 STYLES = {"nothing to explain": "green", "within noise": "green", "settled": "red", "inconclusive": "yellow"}
-LABEL = 10
 WHY = {"alike": "differs", "toggle": "try", "split": "to part it", "rule": "to rule out"}
 
 
 def render(found: Bisect, options: Options) -> str:
     """The result as text at `options.width` columns."""
-    from ..report.spelling import clean, to_ascii
+    from ..report.spelling import clean
 
     planned = any(e.state.value == "planned" for e in found.experiments)
     word = "PLAN" if planned else found.outcome.value.upper()
     verdict = f"{word}  {clean(found.headline)}"
     lines = [verdict]
     if not options.quiet:
-        lines = [*_what(found, options), "", *_wrapped(verdict, options.width, ""), ""]
+        lines = [*_what(found, options), "", *wrapped(verdict, options.width, ""), ""]
         lines += _plan(found, options) if planned else _body(found, options)
-    lines = lines if options.unicode else [to_ascii(line) for line in lines]
-    if options.color:
-        at = next(i for i, line in enumerate(lines) if line.startswith(word))
-        lines[at] = click.style(word, fg=STYLES[found.outcome.value]) + lines[at].removeprefix(word)
-    return "\n".join(lines).rstrip()
+    return framed(word, lines, STYLES[found.outcome.value], options).rstrip()
 
 
 def _what(found: Bisect, options: Options) -> list[str]:
     from ..report.spelling import error, ratio
 
-    lines = _entry("ref", _side(found.ref), options) + _entry("cand", _side(found.cand), options)
-    lines += _entry("floor", found.floor, options)
+    lines = entry("ref", _side(found.ref), options) + entry("cand", _side(found.cand), options)
+    lines += entry("floor", found.floor, options)
     size = (
         f"{error(found.distance)} at boundary {found.boundaries[-1]}"
         if found.boundaries
@@ -48,7 +42,7 @@ def _what(found: Bisect, options: Options) -> list[str]:
     size += f", {found.differing:,} of {found.tokens:,} tokens differ"
     if found.ratio is not None:
         size += f"; at most {ratio(found.ratio)}× the floor"
-    return lines + _entry("apart", size, options)
+    return lines + entry("apart", size, options)
 
 
 def _side(side: SideFacts) -> str:
@@ -62,12 +56,12 @@ def _body(found: Bisect, options: Options) -> list[str]:
     if found.experiments:
         lines += [*_experiments(found, options), ""]
     for note in found.notes:
-        lines += _entry("note", note, options)
+        lines += entry("note", note, options)
     if options.verbose:
         lines += _blocked(found, options)
     elif found.blocked:
         knobs = ", ".join(dict.fromkeys(each.knob for each in found.blocked))
-        lines += _entry("not here", f"{knobs} (-v says why)", options)
+        lines += entry("not here", f"{knobs} (-v says why)", options)
     return [*lines, *(f"next      {command}" for command in found.next)]
 
 
@@ -75,11 +69,11 @@ def _cause(number: int, cause: Blame, options: Options) -> list[str]:
     first = (
         f"{number}. {cause.code} {cause.name}, {cause.confidence}: {percent(cause.share)} of the difference"
     )
-    lines = _wrapped(first, options.width, "   ")
+    lines = wrapped(first, options.width, "   ")
     texts = [cause.headline, *cause.evidence, *(f"against: {t}" for t in cause.against)]
     texts += [f"rival: {cause.rival}"] if cause.rival else []
     for text in texts:
-        lines += _wrapped(f"   {text}", options.width, "     ")
+        lines += wrapped(f"   {text}", options.width, "     ")
     return lines
 
 
@@ -113,7 +107,7 @@ def _experiments(found: Bisect, options: Options) -> list[str]:
     for number, e in enumerate(rows, 1):
         if not _measured(e) or e.note:
             said = "; ".join(filter(None, (e.proof, e.note)))
-            lines += _wrapped(f"{number}: {said}", options.width, "   ") if said else []
+            lines += wrapped(f"{number}: {said}", options.width, "   ") if said else []
     return lines
 
 
@@ -138,10 +132,10 @@ def _plan(found: Bisect, options: Options) -> list[str]:
     known = [e.seconds for e in new if e.seconds is not None]
     some = "" if len(known) == len(new) else ", and some that were not timed"
     total = f"about {sum(known):.0f} s{some}, {gigabytes(sum(e.bytes for e in new))}; stops when a cause is settled"
-    lines += ["", *_entry("total", total, options)]
+    lines += ["", *entry("total", total, options)]
     for e in found.experiments:
         if e.state.value != "planned":
-            lines += _entry(e.state.value, f"{' + '.join(e.turned)}: {e.proof}", options)
+            lines += entry(e.state.value, f"{' + '.join(e.turned)}: {e.proof}", options)
     lines += _blocked(found, options)
     return [*lines, "", *(f"next      {command}" for command in found.next)]
 
@@ -153,7 +147,7 @@ def _blocked(found: Bisect, options: Options) -> list[str]:
         reasons.setdefault((each.role, each.why), []).append(f"{each.knob} {each.value}")
     lines: list[str] = []
     for (role, why), names in reasons.items():
-        lines += _entry("not here", f"{role} {', '.join(names)}: {why}", options)
+        lines += entry("not here", f"{role} {', '.join(names)}: {why}", options)
     return lines
 
 
@@ -169,15 +163,3 @@ def _turned(rows: Sequence[Experiment]) -> tuple[str, ...]:
 
 def _seconds(experiment: Experiment) -> str:
     return "?" if experiment.seconds is None else f"{experiment.seconds:.0f}"
-
-
-def _entry(label: str, text: str, options: Options) -> list[str]:
-    from ..report.spelling import clean
-
-    return _wrapped(f"{label:<{LABEL}}{clean(text)}", options.width, " " * LABEL)
-
-
-def _wrapped(text: str, width: int, rest: str) -> list[str]:
-    return textwrap.wrap(
-        text, max(width, 40), subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
-    ) or [""]

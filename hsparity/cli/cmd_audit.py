@@ -12,7 +12,7 @@ import click
 
 from ..errors import HsparityError
 from .grouped import GroupedCommand, grouped_option
-from .output import EXIT_CODES, console_options, open_outputs, tell, unwritable
+from .output import EXIT_CODES, console_options, open_outputs, tell, write_file
 
 if TYPE_CHECKING:
     from ..audit.case import Wanted
@@ -318,10 +318,7 @@ def _write(result: Audit, outputs: dict[str, str], given: dict[str, Any]) -> Non
     for name, path in outputs.items():
         if path == "-":
             continue
-        try:
-            Path(path).write_text(texts[name](), encoding="utf-8", errors="backslashreplace")
-        except OSError as error:
-            raise unwritable(path, error) from error
+        write_file(path, texts[name]())
         tell(f"{name} report: {path}")
 
 

@@ -10,7 +10,7 @@ import click
 
 from ..errors import HsparityError
 from .grouped import GroupedCommand, grouped_option
-from .output import console_options, open_outputs, tell, unwritable
+from .output import console_options, open_outputs, tell, write_file
 
 if TYPE_CHECKING:
     from ..experiments.bisecting import Wanted
@@ -127,12 +127,7 @@ def _write(result: Bisect, outputs: dict[str, str], given: dict[str, Any]) -> No
         return
     click.echo(render(result, options), color=options.color)
     if path:
-        try:
-            Path(path).write_text(
-                result.to_json(indent=1) + "\n", encoding="utf-8", errors="backslashreplace"
-            )
-        except OSError as error:
-            raise unwritable(path, error) from error
+        write_file(path, result.to_json(indent=1) + "\n")
         tell(f"json report: {path}")
 
 

@@ -10,7 +10,7 @@ import click
 
 from ..errors import ExitCode, HsparityError
 from .grouped import GroupedCommand, grouped_option
-from .output import open_outputs, unwritable
+from .output import open_outputs, write_file
 
 if TYPE_CHECKING:
     from ..floors.result import FloorReport, Noise, Part
@@ -195,10 +195,7 @@ def _write(path: str, text: str) -> None:
     if path == "-":
         click.echo(text)
         return
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise unwritable(path, error) from error
+    write_file(path, text)
 
 
 COMMAND = floor

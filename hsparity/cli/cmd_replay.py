@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace as changed
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import HsparityError
 from .grouped import GroupedCommand, grouped_option
-from .output import EXIT_CODES, console_options, open_outputs, unwritable
+from .output import EXIT_CODES, console_options, open_outputs, write_file
 
 if TYPE_CHECKING:
     from ..capture.source import Source
@@ -160,10 +159,7 @@ def _show(result: Replay, outputs: dict[str, str], color: str, quiet: bool, verb
     options = console_options(color, quiet=quiet, verbose=verbose)
     click.echo(render(result, options), color=options.color)
     if target:
-        try:
-            Path(target).write_text(result.to_json(indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise unwritable(target, error) from error
+        write_file(target, result.to_json(indent=1) + "\n")
 
 
 COMMAND = replay

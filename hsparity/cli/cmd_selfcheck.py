@@ -5,14 +5,13 @@ from __future__ import annotations
 import shlex
 import sys
 import textwrap
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import ExitCode
 from .grouped import GroupedCommand, grouped_option
-from .output import console_options, open_outputs, unwritable
+from .output import console_options, open_outputs, write_file
 
 if TYPE_CHECKING:
     from ..report.base import Options
@@ -100,10 +99,7 @@ def selfcheck(
 
 
 def _write(path: str, result: SelfCheck) -> None:
-    try:
-        Path(path).write_text(result.to_json(indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise unwritable(path, error) from error
+    write_file(path, result.to_json(indent=1) + "\n")
 
 
 def render(result: SelfCheck, options: Options, model: str = "") -> str:

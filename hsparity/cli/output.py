@@ -49,6 +49,15 @@ def open_outputs(**files: str | None) -> dict[str, str]:
     return wanted
 
 
+def write_file(path: str, text: str) -> None:
+    """Write a report. Raises E106."""
+    try:
+        # A path need not be text: its odd bytes are shown, and are valid escapes in JSON.
+        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
 def unwritable(path: str, error: OSError) -> HsparityError:
     """E106 for a file or a stream that took no (more) bytes."""
     return HsparityError(
@@ -83,11 +92,7 @@ def write_reports(result: Comparison, files: dict[str, str], options: Options) -
         if path == "-":
             click.echo(text, nl=not text.endswith("\n"))
         else:
-            try:
-                # A path need not be text: its odd bytes are shown, and are valid escapes in JSON.
-                Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
-            except OSError as error:
-                raise unwritable(path, error) from error
+            write_file(path, text)
     if "-" not in files.values():
         click.echo(available["terminal"].render(result, options), color=options.color)
     for name, path in files.items():

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import click
-
-from .audit_page import STYLES
+from .plain_page import STYLES, entry, framed, wrapped
 
 if TYPE_CHECKING:
     from ..replay.result import Added, Replay
     from ..report.base import Options
     from ..report.columns import Column
 
-LABEL = 10
 PARTS = ("layer", "attention", "mlp", "router")
 SHORT = {"layer": "layer", "attention": "attention", "mlp": "MLP", "router": "router"}
 WORDS = {"parity": "", "diverged": "beyond", "inconclusive": "unsettled"}
@@ -23,28 +19,24 @@ WORDS = {"parity": "", "diverged": "beyond", "inconclusive": "unsettled"}
 
 def render(result: Replay, options: Options) -> str:
     """The result as text at `options.width` columns."""
-    from ..report.spelling import clean, to_ascii
+    from ..report.spelling import clean
 
     word = result.verdict.value.upper()
     verdict = f"{word}  {clean(result.headline)}"
     lines = [verdict]
     if not options.quiet:
-        lines = [*_what(result, options), "", *_wrapped(verdict, options.width, ""), ""]
+        lines = [*_what(result, options), "", *wrapped(verdict, options.width, ""), ""]
         lines += [*_table(result, options), "", *_closing(result, options)]
-    lines = lines if options.unicode else [to_ascii(line) for line in lines]
-    if options.color:
-        at = next(i for i, line in enumerate(lines) if line.startswith(word))
-        lines[at] = click.style(word, fg=STYLES[result.verdict.value]) + lines[at].removeprefix(word)
-    return "\n".join(lines)
+    return framed(word, lines, STYLES[result.verdict.value], options)
 
 
 def _what(result: Replay, options: Options) -> list[str]:
-    lines = _entry("ref", f"{result.ref}  (weights {result.ref_model})", options)
+    lines = entry("ref", f"{result.ref}  (weights {result.ref_model})", options)
     if result.cand:
-        lines += _entry("cand", f"{result.cand}  (weights {result.cand_model})", options)
+        lines += entry("cand", f"{result.cand}  (weights {result.cand_model})", options)
     tokens = max((a.tokens + a.left_out for a in result.added), default=0)
     said = "each layer in float32 on its captured input; the floor is the same layer in the capture's dtype"
-    return lines + _entry("replayed", f"{said}; {tokens:,} tokens", options)
+    return lines + entry("replayed", f"{said}; {tokens:,} tokens", options)
 
 
 def _table(result: Replay, options: Options) -> list[str]:
@@ -115,7 +107,7 @@ def _closing(result: Replay, options: Options) -> list[str]:
     lines: list[str] = []
     told = [a for a in result.added if a.weights == "own" and a.verdict.value != "parity"]
     for added in told if options.verbose else told[:4]:
-        lines += _entry(
+        lines += entry(
             added.side if added is told[0] or options.verbose else "",
             f"layer {added.layer} {SHORT[added.part]}: {added.reason}",
             options,
@@ -125,17 +117,5 @@ def _closing(result: Replay, options: Options) -> list[str]:
         if options.verbose
         else tuple(n for n in result.notes if "weights not quantised" not in n)
     )
-    lines += [line for note in notes for line in _entry("note", note, options)]
+    lines += [line for note in notes for line in entry("note", note, options)]
     return lines
-
-
-def _entry(label: str, text: str, options: Options) -> list[str]:
-    from ..report.spelling import clean
-
-    return _wrapped(f"{label:<{LABEL}}{clean(text)}", options.width, " " * LABEL)
-
-
-def _wrapped(text: str, width: int, rest: str) -> list[str]:
-    return textwrap.wrap(
-        text, max(width, 40), subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
-    ) or [""]

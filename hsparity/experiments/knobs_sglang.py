@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from .knob import Knob, Value
+from .knobs_common import batch, clone_only, dtype, padding, weights
 
 INTERPRETED = {"TRITON_INTERPRET": "1"}
 
 KNOBS = (
-    Knob(
-        "sglang",
-        "weights",
-        "quantised-weights",
-        "the checkpoint's weights",
-        "model",
-        proof="weights",
-        setting="quantization",
-        args=("quantization", "load_format"),
-        fields=("model", "revision"),
-        values=(Value("twin", make="twin", needs=("quantised",)),),
-        likely=1.0,
-        precision=True,
-    ),
+    weights("sglang", ("quantization", "load_format")),
     Knob(
         "sglang",
         "kv-dtype",
@@ -34,22 +22,7 @@ KNOBS = (
         likely=1.0,
         precision=True,
     ),
-    Knob(
-        "sglang",
-        "dtype",
-        "dtype-rounding",
-        "the dtype of the arithmetic",
-        "dtype",
-        proof="dtype",
-        fields=("dtype",),
-        values=(
-            Value("float32", fields={"dtype": "float32"}),
-            Value("bfloat16", fields={"dtype": "bfloat16"}, coarse=True),
-            Value("float16", fields={"dtype": "float16"}, coarse=True),
-        ),
-        likely=0.9,
-        precision=True,
-    ),
+    dtype("sglang"),
     Knob(
         "sglang",
         "attention-backend",
@@ -113,17 +86,7 @@ KNOBS = (
         cost=3.0,
         likely=0.5,
     ),
-    Knob(
-        "sglang",
-        "padding",
-        "batch-variance",
-        "eager passes padded to the sizes that CUDA graphs were captured for",
-        "batch",
-        proof="together",
-        fields=("batch", "prompts"),
-        values=(Value("padded to a bucket", make="pad", needs=("gpu",)),),
-        likely=0.2,
-    ),
+    padding("sglang"),
     Knob(
         "sglang",
         "chunked-prefill",
@@ -162,17 +125,7 @@ KNOBS = (
         cost=1.5,
         likely=0.4,
     ),
-    Knob(
-        "sglang",
-        "batch",
-        "batch-variance",
-        "prompts submitted together",
-        "batch",
-        proof="together",
-        fields=("batch",),
-        values=tuple(Value(str(n), fields={"batch": n}) for n in (1, 4, 8)),
-        likely=0.4,
-    ),
+    batch("sglang"),
     Knob(
         "sglang",
         "batch-invariant",
@@ -186,16 +139,5 @@ KNOBS = (
         versions=("0.5.3", ""),
         likely=0.3,
     ),
-    Knob(
-        "sglang",
-        "clone-only",
-        "aliased-capture",
-        "the same settings read by hsparity's cloning hooks in place of the native hand-over",
-        "mechanism",
-        proof="mechanism",
-        setting="mechanism",
-        fields=("mechanism", "native_ids", "sites"),
-        values=(Value("hooks", make="clone", needs=("native", "hooks-fire")),),
-        likely=0.2,
-    ),
+    clone_only("sglang"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .knob import Knob, Value
+from .knobs_common import batch, decode, dtype, weights
 
 KNOBS = (
     Knob(
@@ -16,36 +17,8 @@ KNOBS = (
         values=(Value("full mask"),),
         likely=1.0,
     ),
-    Knob(
-        "hf",
-        "weights",
-        "quantised-weights",
-        "the checkpoint's weights",
-        "model",
-        proof="weights",
-        setting="quantization",
-        args=("quantization_config",),
-        fields=("model", "revision"),
-        values=(Value("twin", make="twin", needs=("quantised",)),),
-        likely=1.0,
-        precision=True,
-    ),
-    Knob(
-        "hf",
-        "dtype",
-        "dtype-rounding",
-        "the dtype of the arithmetic",
-        "dtype",
-        proof="dtype",
-        fields=("dtype",),
-        values=(
-            Value("float32", fields={"dtype": "float32"}),
-            Value("bfloat16", fields={"dtype": "bfloat16"}, coarse=True),
-            Value("float16", fields={"dtype": "float16"}, coarse=True),
-        ),
-        likely=0.9,
-        precision=True,
-    ),
+    weights("hf", ("quantization_config",)),
+    dtype("hf"),
     Knob(
         "hf",
         "attention-backend",
@@ -80,26 +53,7 @@ KNOBS = (
         versions=("5.0", ""),
         likely=0.5,
     ),
-    Knob(
-        "hf",
-        "decode",
-        "prefill-decode",
-        "tokens decoded one by one, or as part of the prompt",
-        "prompts",
-        proof="passes",
-        fields=("prompts", "generate"),
-        values=(Value("in the prompt", make="whole", needs=("decoded",)),),
-        likely=0.3,
-    ),
+    decode("hf"),
     # Never turned, only noticed: it runs one prompt at a time whatever is asked.
-    Knob(
-        "hf",
-        "batch",
-        "batch-variance",
-        "prompts submitted together",
-        "batch",
-        proof="together",
-        fields=("batch",),
-        likely=0.1,
-    ),
+    batch("hf", (), likely=0.1),
 )

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from .knob import Knob, Value
+from .knobs_common import batch, clone_only, decode, dtype, padding, weights
 
 FROM = "0.10"
 NOBIND = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 KNOBS = (
-    Knob(
-        "vllm",
-        "weights",
-        "quantised-weights",
-        "the checkpoint's weights",
-        "model",
-        proof="weights",
-        setting="quantization",
-        args=("quantization", "load_format"),
-        fields=("model", "revision"),
-        values=(Value("twin", make="twin", needs=("quantised",)),),
-        likely=1.0,
-        precision=True,
-    ),
+    weights("vllm", ("quantization", "load_format")),
     Knob(
         "vllm",
         "kv-dtype",
@@ -35,22 +23,7 @@ KNOBS = (
         likely=1.0,
         precision=True,
     ),
-    Knob(
-        "vllm",
-        "dtype",
-        "dtype-rounding",
-        "the dtype of the arithmetic",
-        "dtype",
-        proof="dtype",
-        fields=("dtype",),
-        values=(
-            Value("float32", fields={"dtype": "float32"}),
-            Value("bfloat16", fields={"dtype": "bfloat16"}, coarse=True),
-            Value("float16", fields={"dtype": "float16"}, coarse=True),
-        ),
-        likely=0.9,
-        precision=True,
-    ),
+    dtype("vllm"),
     Knob(
         "vllm",
         "mla",
@@ -106,17 +79,7 @@ KNOBS = (
         cost=3.0,
         likely=0.8,
     ),
-    Knob(
-        "vllm",
-        "padding",
-        "batch-variance",
-        "eager passes padded to the sizes that CUDA graphs were captured for",
-        "batch",
-        proof="together",
-        fields=("batch", "prompts"),
-        values=(Value("padded to a bucket", make="pad", needs=("gpu",)),),
-        likely=0.2,
-    ),
+    padding("vllm"),
     Knob(
         "vllm",
         "chunked-prefill",
@@ -173,17 +136,7 @@ KNOBS = (
         cost=1.5,
         likely=0.4,
     ),
-    Knob(
-        "vllm",
-        "batch",
-        "batch-variance",
-        "prompts submitted together",
-        "batch",
-        proof="together",
-        fields=("batch",),
-        values=tuple(Value(str(n), fields={"batch": n}) for n in (1, 4, 8)),
-        likely=0.4,
-    ),
+    batch("vllm"),
     Knob(
         "vllm",
         "batch-invariant",
@@ -197,27 +150,6 @@ KNOBS = (
         versions=("0.11.1", ""),
         likely=0.3,
     ),
-    Knob(
-        "vllm",
-        "decode",
-        "prefill-decode",
-        "tokens decoded one by one, or as part of the prompt",
-        "prompts",
-        proof="passes",
-        fields=("prompts", "generate"),
-        values=(Value("in the prompt", make="whole", needs=("decoded",)),),
-        likely=0.3,
-    ),
-    Knob(
-        "vllm",
-        "clone-only",
-        "aliased-capture",
-        "the same settings read by hsparity's cloning hooks in place of the native hand-over",
-        "mechanism",
-        proof="mechanism",
-        setting="mechanism",
-        fields=("mechanism", "native_ids", "sites"),
-        values=(Value("hooks", make="clone", needs=("native", "hooks-fire")),),
-        likely=0.2,
-    ),
+    decode("vllm"),
+    clone_only("vllm"),
 )

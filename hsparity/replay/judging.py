@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hsparity import floor
+from hsparity.deltas import quantiles
 from hsparity.floor import Bootstrap, Ceiling, Errors
-from hsparity.model import Quantiles, Verdict
-from hsparity.replay.figures import NOT_FINITE, Figures, Vector, odd_expert, without_gain
+from hsparity.model import Verdict
+from hsparity.replay.figures import NOT_FINITE, Figures, odd_expert, without_gain
 from hsparity.replay.inputs import Side
 from hsparity.replay.result import Added
 
@@ -156,12 +157,3 @@ def _choices(f: Figures, verdict: Verdict, reason: str) -> tuple[Verdict, str]:
             return (Verdict.PARITY if not f.differ else Verdict.INCONCLUSIVE), f"{f.differ} choices differ"
         return Verdict.PARITY, f"{f.differ} choices differ, all within the router's rounding"
     return verdict, reason
-
-
-def quantiles(values: Vector) -> Quantiles:
-    """Over the known tokens; NaN when there are none."""
-    known = values[np.isfinite(values)]
-    if not len(known):
-        return Quantiles(*[math.nan] * 5)
-    p05, p50, p95, p99, worst = (float(q) for q in np.quantile(known, (0.05, 0.5, 0.95, 0.99, 1.0)))
-    return Quantiles(p05, p50, p95, p99, worst)

@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from hsparity.capture.checkpoint import ALIASES
 from hsparity.errors import HsparityError
 from hsparity.replay.experts import Stock, put_in
 from hsparity.weights.checkpoint import Checkpoint, lacking
@@ -19,8 +20,6 @@ from hsprobe.schema import Site
 from hsprobe.spool import StepRecorder
 from hsprobe.stack import find_stack, layer_parts
 
-# DeepSeek-V3 under names of its own, which Transformers knows only from remote code.
-ALIASES = {"kimi_k2": "deepseek_v3"}
 # What a pruned model draws at random: neither is between two boundaries.
 OUTSIDE = ("embed_tokens.weight", "norm.weight", "final_layernorm.weight")
 MODEL_KEYS = (

@@ -1,0 +1,41 @@
+"""The frame of a command's plain page: the verdict, labelled lines, text wrapped to the width."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from ..report.base import Options
+
+STYLES = {"parity": "green", "diverged": "red", "inconclusive": "yellow"}
+LABEL = 10
+
+
+def framed(word: str, lines: Sequence[str], style: str, options: Options) -> str:
+    """The lines as one text, with the verdict `word` that begins one of them in colour `style`, and in ASCII where the
+    encoding asks for it."""
+    from ..report.spelling import to_ascii
+
+    shown = list(lines) if options.unicode else [to_ascii(line) for line in lines]
+    if options.color:
+        at = next(i for i, line in enumerate(shown) if line.startswith(word))
+        shown[at] = click.style(word, fg=style) + shown[at].removeprefix(word)
+    return "\n".join(shown)
+
+
+def entry(label: str, text: str, options: Options) -> list[str]:
+    """A label and what belongs to it, wrapped behind it."""
+    from ..report.spelling import clean
+
+    return wrapped(f"{label:<{LABEL}}{clean(text)}", options.width, " " * LABEL)
+
+
+def wrapped(text: str, width: int, rest: str) -> list[str]:
+    """Lines of at most `width` columns (40 at least), those after the first behind `rest`."""
+    return textwrap.wrap(
+        text, max(width, 40), subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    ) or [""]
