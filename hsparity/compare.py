@@ -12,10 +12,11 @@ from hsprobe.streams import several_streams
 
 if TYPE_CHECKING:
     from hsparity.capture.source import Source
+    from hsparity.evidence import Evidence
     from hsparity.model import Comparison
     from hsparity.replay.result import Replay
 
-__all__ = ["Query", "compare"]
+__all__ = ["Query", "compare", "study"]
 
 Progress = Callable[[float, float, str], None]
 
@@ -29,7 +30,19 @@ def compare(
     replay: Replay | None = None,
 ) -> Comparison:
     """Compare two sources, measured against what `floors` make (see `yardstick.assign`); `replay` of the same two
-    weighs on the diagnosis.
+    weighs on the diagnosis. Raises as `study` does."""
+    return study(ref, cand, floors, query, progress, replay)[0]
+
+
+def study(
+    ref: Source,
+    cand: Source,
+    floors: Sequence[Source],
+    query: Query,
+    progress: Progress | None = None,
+    replay: Replay | None = None,
+) -> tuple[Comparison, Evidence]:
+    """A comparison and what it rests on: the aligned rows, and the form in which each fault is undone.
 
     Returns only after every file of every source was found whole: a damaged shard is E206, never a verdict.
     Raises also E102, E103 (query), E203 (no token in common), E208 (different model), E210 (asked for but not

@@ -59,8 +59,8 @@ def run(
     query: Query,
     progress: Progress | None = None,
     replay: Replay | None = None,
-) -> Comparison:
-    """See `compare.compare`, which also verifies the files."""
+) -> tuple[Comparison, Evidence]:
+    """The result and what it rests on. See `compare.study`, which also verifies the files."""
     sources = (ref, cand, *floors)
     roles = Roles() if query.tol is not None else assign(ref, cand, floors)
     rows = align_rows(ref, cand, floors, query)
@@ -70,7 +70,7 @@ def run(
     evidence = _examine(case, rows)
     if roles.kind == "bf16-reference":
         check_plausible(evidence.judge)
-    return _result(evidence, sources)
+    return _result(evidence, sources), evidence
 
 
 def _examine(case: Case, rows: RowAlignment, peeled: bool = False) -> Evidence:

@@ -18,12 +18,12 @@ from hsparity.audit.integrity import SERIOUS, judged
 from hsparity.audit.readings import SampleReading, grouped, places_of, read
 from hsparity.audit.result import SCHEMA, Audit, Group, Integrity, Repair
 from hsparity.audit.scan import scan
-from hsparity.audit.view import View
 from hsparity.capture import foreign, importing
 from hsparity.capture.importing import Wish
 from hsparity.capture.read import open_source
 from hsparity.capture.readers.base import LAST, Record, file_bytes
 from hsparity.capture.source import Source
+from hsparity.capture.view import View
 from hsparity.capture.writers.base import Layout
 from hsparity.compare import compare
 from hsparity.model import Comparison, Verdict
@@ -181,6 +181,7 @@ def _audit(case: Case, groups: tuple[Group, ...], mended: Repair | None) -> Audi
         repair=mended,
         numbering=advice.numbering(main.readings, known, server, producer),
         next=tuple(advice.next_commands(case.wanted, main, server, mended)),
+        cost=case.wanted.price(case.cand, case.server, case.floors) if case.wanted.price else None,
     )
 
 

@@ -18,7 +18,6 @@ from hsparity.audit.result import Integrity, Server
 from hsparity.audit.sample import stratified
 from hsparity.audit.scan import Facts, learnt
 from hsparity.audit.serving import Serving
-from hsparity.audit.view import View
 from hsparity.capture import importing, slotnames
 from hsparity.capture.importing import Wish
 from hsparity.capture.read import open_source
@@ -26,9 +25,11 @@ from hsparity.capture.readers.base import LAST, Dataset, Record, Slot, read_samp
 from hsparity.capture.slotnames import Name
 from hsparity.capture.source import Source
 from hsparity.capture.stamps import stamps_sha256
+from hsparity.capture.view import View
 from hsparity.compare import check_models
 from hsparity.errors import HsparityError
 from hsparity.metrics.kernel import Norm
+from hsparity.model import Cost
 from hsparity.pairing import boundaries_of, slots_of
 from hsparity.query import Query
 from hsparity.yardstick import find_floors
@@ -55,6 +56,8 @@ class Wanted:
     scan: bool = True
     repair: Path | None = None
     typed: tuple[str, ...] = ()  # the command line, for the commands that are advised
+    # What a draft head loses: asked of the dataset, the server and the floor's captures.
+    price: Callable[[Source, Source, Sequence[Source]], Cost | None] | None = None
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from hsparity.model import Comparison, Verdict
+from hsparity.model import Comparison, Cost, Verdict
 
 SCHEMA = "hsparity.audit/1"
 
@@ -125,6 +125,7 @@ class Audit:
     notes: tuple[str, ...]
     next: tuple[str, ...]
     command: tuple[str, ...] = ()
+    cost: Cost | None = None  # to a draft head that was named
 
     def to_json(self, indent: int | None = None) -> str:
         """Sorted keys; a figure that is not finite is null. Comparisons are whole `hsparity.comparison/1` results."""
@@ -142,4 +143,6 @@ def _plain(value: Any) -> Any:
         return value.value
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
