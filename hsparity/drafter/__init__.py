@@ -1,0 +1,1 @@
+"""What drift costs an EAGLE-3 draft head in accepted tokens."""
