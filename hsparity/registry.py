@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from hsparity.capture.readers.base import Reader
     from hsparity.capture.writers.base import Writer
     from hsparity.causes.base import Cause
+    from hsparity.drafter.checks.base import Check
     from hsparity.metrics.base import Metric
 
 
@@ -39,6 +40,16 @@ def _found(package: str, constant: str, key: str) -> dict[str, Any]:
 def causes() -> dict[str, Cause]:
     """Finding codes to causes, in code order."""
     return dict(sorted(_found("hsparity.causes", "CAUSE", "code").items()))
+
+
+def checks() -> dict[str, Check]:
+    """Finding codes to the static checks of a draft head, in code order."""
+    return dict(sorted(_found("hsparity.drafter.checks", "CHECK", "code").items()))
+
+
+def findings() -> dict[str, Cause | Check]:
+    """Everything that a report can name, in code order: causes of a difference, and checks of a draft head."""
+    return dict(sorted([*causes().items(), *checks().items()]))
 
 
 def metrics() -> dict[str, Metric]:

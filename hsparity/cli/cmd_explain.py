@@ -36,12 +36,12 @@ def explain(code: str | None) -> int:
 
 
 def entries() -> dict[str, Entry]:
-    """Findings, then errors, then exit codes. A finding's text is its cause's docstring."""
+    """Findings, then errors, then exit codes. A finding's text is the docstring of its cause or check."""
     from ..explain import Entry, texts
-    from ..registry import causes
+    from ..registry import findings
 
-    findings = {c: Entry(c, cause.name, inspect.getdoc(type(cause)) or "") for c, cause in causes().items()}
-    return {**findings, **texts()}
+    known = {c: Entry(c, found.name, inspect.getdoc(type(found)) or "") for c, found in findings().items()}
+    return {**known, **texts()}
 
 
 def find(code: str, known: dict[str, Entry]) -> Entry:

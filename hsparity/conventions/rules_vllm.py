@@ -139,7 +139,7 @@ RULES: tuple[Rule, ...] = (
         run="",
         last="where the model's own rule reaches it, before the final norm",
         source="vllm/v1/worker/gpu_model_runner.py",
-        note="A list inside eagle_config overrides the one on the top level.",
+        note="Read only without a list on the top level, which comes first.",
     ),
     replace(
         _MOST,

@@ -1,4 +1,4 @@
-"""The pages in docs/findings: one per finding from its cause's docstring, and an index.
+"""The pages in docs/findings: one per finding from the docstring of its cause or check, and an index.
 
 `python -m hsparity.explain.pages [FOLDER]` writes them, as `make docs` does. Pages that are not of a finding are
 written by hand and left alone.
@@ -11,18 +11,19 @@ import re
 import sys
 from pathlib import Path
 
-from ..registry import causes
+from ..registry import findings
 
 FOLDER = "docs/findings"
 INDEX = "README.md"
 _INTRODUCTION = """\
 # Findings
 
-What `hsparity compare` can say about a pair of captures, one page each. `hsparity explain CODE` (or its name) prints
-the same text. Codes and names are stable: the JSON carries both.
+What `hsparity compare` can say about a pair of captures and `hsparity drafter check` about a draft head, one page each.
+`hsparity explain CODE` (or its name) prints the same text. Codes and names are stable: the JSON carries both.
 
 HS1xx rows, layers and slots. HS2xx which tensor was captured. HS3xx numbers. HS4xx what the sides ran. HS5xx why numbers
-differ: hypotheses with evidence, see [the decision tree](../diagnose.md). HS9xx nothing is wrong.
+differ: hypotheses with evidence, see [the decision tree](../diagnose.md). HS6xx what a draft head's files, an engine and a
+target say of each other. HS9xx nothing is wrong.
 """
 
 
@@ -30,7 +31,7 @@ def pages() -> dict[str, str]:
     """Every generated page by file name: the index, and "HS101-layer-offset.md" and so on."""
     made = {}
     rows = []
-    for code, cause in causes().items():
+    for code, cause in findings().items():
         text = inspect.getdoc(type(cause)) or ""
         file = f"{code}-{cause.name}.md"
         made[file] = f"# {code} {cause.name}\n\n{_spaced(text)}\n\n[All findings]({INDEX})\n"
