@@ -229,6 +229,20 @@ class Fingerprint:
     added: tuple[tuple[int, float, float], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the difference costs a draft head, in draft tokens accepted a step; `low` and `high` bound the loss."""
+
+    draft: str
+    verdict: Verdict
+    headline: str  # one sentence without its capital and full stop
+    ref: float
+    cand: float
+    low: float | None
+    high: float | None
+    undone: dict[str, float]  # finding -> accepted a step with it undone
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
     schema: str
@@ -246,6 +260,7 @@ class Comparison:
     findings: tuple[Finding, ...]  # causes by `explained`, hypotheses by rank, notes, ruled-out ones last
     command: tuple[str, ...]  # as typed; empty when a program asked
     fingerprint: Fingerprint | None = None  # of what is beyond the floor
+    cost: Cost | None = None  # to a draft head that was named
 
     def delta(self, boundary: int) -> SiteDelta | None:
         """The delta whose reference site is this boundary, if any."""

@@ -20,6 +20,7 @@ from . import checkpoint
 
 SHIPPED = Path(__file__).parent.parent / "data" / "prompts.jsonl"
 ID_KEYS = ("prompt_token_ids", "token_ids", "input_ids")
+MEASUREMENT = "hsparity.measurement/1"
 CHILD = Path(__file__).parent / "tokenise_child.py"
 
 
@@ -46,7 +47,8 @@ def load(
 ) -> tuple[PromptSpec, ...]:
     """The prompts of a file (the shipped English set when None), as token ids.
 
-    A folder is a capture or a dataset, whose tokens are taken. Lines of a file are {"id", "text"}, {"id", "messages"},
+    A folder is a capture or a dataset, whose tokens are taken; a record of `hsparity drafter measure` gives its prompts with
+    the text written after them. Lines of a file are {"id", "text"}, {"id", "messages"},
     {"id", "token_ids"} (or prompt_token_ids, input_ids), a
     string, or a list of ids; in a .txt file every line that is not blank is a prompt. `engine` names the
     interpreter that tokenises when hsparity's own has no transformers. `limit` keeps the first prompts,
@@ -86,6 +88,8 @@ def parse(file: Path) -> list[Item]:
             "E105", f"cannot read prompts from {file}", (why,), "name a JSONL file with --prompts"
         ) from error
     plain = file.suffix == ".txt"
+    if not plain and (texts := _measured(lines)):
+        return texts
     items: list[Item] = []
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
@@ -101,6 +105,18 @@ def parse(file: Path) -> list[Item]:
             "E105", f"no prompts in {file}", help='a line is {"id": "a", "text": "Once upon a time"}'
         )
     return items
+
+
+def _measured(lines: Sequence[str]) -> list[Item]:
+    """The whole texts, answers included, of a record of `hsparity drafter measure`; none where the file is no such record."""
+    try:
+        said = json.loads("\n".join(lines))
+        if said["schema"] != MEASUREMENT:
+            return []
+        texts = [(p["id"], (*p["prompt"], *p["generated"])) for p in said["prompts"]]
+    except (ValueError, KeyError, TypeError):
+        return []
+    return [Item(str(name), number, token_ids=ids) for number, (name, ids) in enumerate(texts, 1)]
 
 
 def _samples(folder: Path) -> list[Item]:

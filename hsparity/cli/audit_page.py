@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from html import escape
 from typing import TYPE_CHECKING
 
-from .plain_page import STYLES, entry, framed, wrapped
+from .plain_page import STYLES, as_page, entry, framed, wrapped
 
 if TYPE_CHECKING:
     from ..audit.result import Audit, Group, Integrity, Server
@@ -20,9 +18,10 @@ OWN = " (the dataset's own)"
 def render(audit: Audit, options: Options) -> str:
     """The result as text at `options.width` columns."""
     from ..report.spelling import clean
+    from ..report.view import with_cost
 
     word = audit.verdict.value.upper() if audit.server else FILES[audit.verdict.value]
-    verdict = f"{word}  {clean(audit.headline)}"
+    verdict = f"{word}  {clean(with_cost(audit.headline, audit.cost))}"
     lines = [verdict]
     if not options.quiet:
         lines = wrapped(verdict, options.width, "")
@@ -166,30 +165,6 @@ def _repair(audit: Audit) -> str:
 
 def as_html(audit: Audit, options: Options) -> str:
     """The page as one HTML file that asks nothing of the network."""
-    page = escape(
-        render(audit, replace(options, width=100, color=False, unicode=True, quiet=False, verbose=True))
+    return as_page(
+        f"{audit.verdict.value.upper()}: {audit.dataset}", lambda wide: render(audit, wide), options
     )
-    title = escape(f"{audit.verdict.value.upper()}: {audit.dataset}")
-    return HTML.format(title=title, page=page)
-
-
-HTML = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark }}
-body {{ margin: 2rem auto; max-width: 104ch; padding: 0 1rem }}
-pre {{ font: 14px/1.5 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere }}
-</style>
-</head>
-<body>
-<main>
-<pre>{page}</pre>
-</main>
-</body>
-</html>
-"""

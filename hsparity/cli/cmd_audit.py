@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import HsparityError
+from .drafter_cost import pricing
 from .grouped import GroupedCommand, grouped_option
+from .id_list import read_ids
 from .output import EXIT_CODES, console_options, open_outputs, tell, write_file
 
 if TYPE_CHECKING:
@@ -77,6 +79,12 @@ WHAT, SERVER, FILES, EQUAL, REPORTS, OUTPUT = (
 @grouped_option(SERVER, "--revision", default="", metavar="REV", help="Branch, tag or commit of a hub model.")
 @grouped_option(
     SERVER, "--trust-remote-code", is_flag=True, help="Let the engine run code that comes with the model."
+)
+@grouped_option(
+    SERVER,
+    "--draft",
+    metavar="DRAFT",
+    help="Say in the headline what the difference costs this EAGLE-3 head. See hsparity drafter.",
 )
 @grouped_option(
     WHAT,
@@ -236,6 +244,7 @@ def _wanted(given: dict[str, Any]) -> Wanted:
         scan=not given["no_scan"],
         repair=Path(given["repair"]) if given["repair"] else None,
         typed=("hsparity", *sys.argv[1:]),
+        price=pricing(given["draft"], model),
     )
 
 
@@ -253,24 +262,13 @@ def _serving(given: dict[str, Any], model: str) -> Any:
         engine=given["engine"],
         model=specs.resolve_model(model, given["revision"]),
         typed=model,
-        ids=_ids(given["ids"]),
+        ids=read_ids(given["ids"]),
         dtype=given["dtype"],
         revision=given["revision"],
         trust_remote_code=given["trust_remote_code"],
         engine_args=specs.parse_engine_args(given["engine_args"]),
         verbose=given["verbose"],
     )
-
-
-def _ids(text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    if text.strip().lower() == "default":
-        return ()
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise click.BadParameter(f"{text!r} is not a list of numbers", param_hint="--ids")
-    return tuple(int(part) for part in parts)
 
 
 def _boundaries(given: dict[str, Any], model: str) -> tuple[int, ...]:

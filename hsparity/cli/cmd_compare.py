@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import ExitCode, HsparityError
+from .drafter_cost import pricing
 from .grouped import GroupedCommand, grouped_option
 from .output import EXIT_CODES, console_options, open_outputs, tell, write_reports
 
 if TYPE_CHECKING:
     from ..capture.importing import Wish
     from ..model import Comparison
+    from .drafter_cost import Price
 
 WHAT, EQUAL, REPORTS, ENGINES, OUTPUT = (
     "What to compare",
@@ -93,6 +95,12 @@ WHAT, EQUAL, REPORTS, ENGINES, OUTPUT = (
     is_flag=True,
     help="Replay every layer in float32 from the checkpoint too, and weigh what each adds in the diagnosis.",
 )
+@grouped_option(
+    WHAT,
+    "--draft",
+    metavar="DRAFT",
+    help="Say in the headline what the difference costs this EAGLE-3 head. See hsparity drafter.",
+)
 @grouped_option(REPORTS, "--html", "html", metavar="FILE", help="Write a one-file HTML report.")
 @grouped_option(
     REPORTS,
@@ -155,6 +163,7 @@ def compare(
     floors: tuple[str, ...],
     tol: float | None,
     replay: bool,
+    draft: str | None,
     html: str | None,
     json_: str | None,
     markdown: str | None,
@@ -202,6 +211,7 @@ def compare(
 
     names = slotnames.parse(slots)
     Query(tol=tol)  # a bad --tol ends here, before an engine is started
+    price = pricing(draft, tokens=tokens or "")
     chosen = sides.resolve_pair(
         ref,
         cand,
@@ -217,13 +227,16 @@ def compare(
         max_tokens=max_tokens,
     )
     result = replace(
-        _compare(chosen, offset, tol, Wish(names, limit=limit), replay), command=("hsparity", *sys.argv[1:])
+        _compare(chosen, offset, tol, Wish(names, limit=limit), replay, price),
+        command=("hsparity", *sys.argv[1:]),
     )
     write_reports(result, outputs, console_options(color, quiet=quiet, verbose=verbose))
     return int(ExitCode.PARITY if exit_zero else EXIT_CODES[result.verdict.value])
 
 
-def _compare(chosen: Any, offset: int, tol: float | None, wish: Wish, replay: bool) -> Comparison:
+def _compare(
+    chosen: Any, offset: int, tol: float | None, wish: Wish, replay: bool, price: Price | None
+) -> Comparison:
     from ..capture.read import open_source
     from ..compare import Query
     from ..compare import compare as compare_sources
@@ -244,7 +257,8 @@ def _compare(chosen: Any, offset: int, tol: float | None, wish: Wish, replay: bo
             # The comparison needs no replay: what it finds is not lost for want of one.
             tell(f"not replayed: {error.render()}")
     with Progress("comparing") as progress:
-        return compare_sources(ref, cand, floors, query, progress, added)
+        found = compare_sources(ref, cand, floors, query, progress, added)
+    return replace(found, cost=price(ref, cand, floors)) if price else found
 
 
 COMMAND = compare

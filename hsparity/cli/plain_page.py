@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from html import escape
 from typing import TYPE_CHECKING
 
 import click
@@ -39,3 +41,32 @@ def wrapped(text: str, width: int, rest: str) -> list[str]:
     return textwrap.wrap(
         text, max(width, 40), subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     ) or [""]
+
+
+def as_page(title: str, render: Callable[[Options], str], options: Options) -> str:
+    """A plain page, as `render` makes it at 100 columns with everything shown, as one HTML file that asks nothing of the
+    network."""
+    page = render(replace(options, width=100, color=False, unicode=True, quiet=False, verbose=True))
+    return HTML.format(title=escape(title), page=escape(page))
+
+
+HTML = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark }}
+body {{ margin: 2rem auto; max-width: 104ch; padding: 0 1rem }}
+pre {{ font: 14px/1.5 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere }}
+</style>
+</head>
+<body>
+<main>
+<pre>{page}</pre>
+</main>
+</body>
+</html>
+"""

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..model import (
     Comparison,
+    Cost,
     Finding,
     Quantiles,
     Ratio,
@@ -192,7 +193,17 @@ def requested_words(comparison: Comparison) -> str:
 
 
 def verdict_line(comparison: Comparison) -> str:
-    return comparison.headline or "no statement"
+    """The headline, and what it costs the draft head that was named."""
+    return with_cost(comparison.headline or "no statement", comparison.cost)
+
+
+def with_cost(text: str, cost: Cost | None) -> str:
+    """A headline, and after it what the difference costs the draft head that was named."""
+    if cost is None:
+        return text
+    undone = ", ".join(f"{value:.2f} with {code} undone" for code, value in cost.undone.items())
+    draft = cost.draft.rstrip("/").rsplit("/", 1)[-1]
+    return f"{text.rstrip('.')}. For the draft {draft}, {cost.headline}{f'; {undone}' if undone else ''}."
 
 
 def floor_line(comparison: Comparison) -> str:

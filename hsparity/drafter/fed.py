@@ -1,0 +1,118 @@
+"""Which tensors a side feeds the head, slot by slot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hsparity.align.tokens import PromptRows
+from hsparity.audit.claims import fed as located
+from hsparity.audit.claims import key_of, worded
+from hsparity.capture.source import Source
+from hsparity.conventions import reading
+from hsparity.drafter.draft import Draft
+from hsparity.errors import HsparityError
+from hsparity.metrics.kernel import Norm
+from hsparity.pairing import boundaries_of, holdings, slots_of
+from hsprobe.schema import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """Site keys of the slots in the order in which fc takes them; `numbers` are boundaries, L + 1 the normed last one, empty
+    where the capture alone does not say."""
+
+    keys: tuple[str, ...]
+    numbers: tuple[int, ...]
+    why: str
+
+
+def default_ids(num_layers: int) -> tuple[int, ...]:
+    """The boundaries that every engine feeds where a config holds no ids."""
+    return 2, num_layers // 2, num_layers - 3
+
+
+def feed(
+    draft: Draft,
+    side: str,
+    source: Source,
+    prompts: Sequence[PromptRows],
+    norm: Norm | None,
+    ids: tuple[int, ...] | None,
+    boundaries: tuple[int, ...] = (),
+) -> Fed:
+    """What a side feeds: the slots that its engine handed over, else the boundaries named, else those that its engine makes of
+    the ids. Raises E270 where their number is not the head's, E210 where they were not captured."""
+    slots = slots_of(source)
+    if slots:
+        return _native(draft, side, source, prompts, norm, slots)
+    layers = source.manifest.num_layers
+    if boundaries:
+        return _by_number(draft, side, source, boundaries, "as --boundaries says")
+    numbers, why = _read_ids(source, ids, layers)
+    return _by_number(draft, side, source, numbers, why)
+
+
+def _native(
+    draft: Draft,
+    side: str,
+    source: Source,
+    prompts: Sequence[PromptRows],
+    norm: Norm | None,
+    slots: tuple[str, ...],
+) -> Fed:
+    # A dataset's last place is the verifier's last state, which no head takes.
+    taken = slots[: draft.slots] if len(slots) == draft.slots + 1 and source.from_file else slots
+    if len(taken) != draft.slots:
+        raise _wrong_number(draft, side, source, f"{len(slots)} slots")
+    numbers = located(source, prompts, norm) if boundaries_of(source) else ()
+    return Fed(taken, numbers[: len(taken)], "the slots its engine handed over")
+
+
+def _read_ids(source: Source, ids: tuple[int, ...] | None, layers: int) -> tuple[tuple[int, ...], str]:
+    if ids is None:
+        return default_ids(layers), "the head's config holds no ids: every engine's default"
+    shown = ",".join(map(str, ids))
+    m = source.manifest
+    known = reading(m.engine, m.engine_version, m.architecture, ids, layers)
+    if known is None or m.engine in ("hf", "transformers"):
+        return ids, f"ids {shown} taken as boundaries: nothing says how {m.engine} reads them"
+    answer, numbers = known
+    return numbers, f"ids {shown} as {answer.rule.label} reads them ({answer.rule.rule})"
+
+
+def _by_number(draft: Draft, side: str, source: Source, numbers: tuple[int, ...], why: str) -> Fed:
+    layers = source.manifest.num_layers
+    if len(numbers) != draft.slots:
+        raise _wrong_number(draft, side, source, f"boundaries {', '.join(map(str, numbers))} ({why})")
+    keys = tuple(key_of(n, layers) for n in numbers)
+    held = set(source.sites())
+    if lacking := [k for k in keys if k not in held]:
+        shown = ", ".join(
+            worded(Site.parse(k).index if k != "final_norm" else layers + 1, layers) for k in lacking
+        )
+        raise HsparityError(
+            "E210",
+            f"the {SIDES[side]} does not hold {shown}, which the head takes",
+            (
+                f"head     {draft.spelled}: {why}",
+                f"{side:<4}     {source.path} holds {holdings(source)}",
+            ),
+            "capture again with every boundary: --boundaries all",
+        )
+    return Fed(keys, numbers, why)
+
+
+def _wrong_number(draft: Draft, side: str, source: Source, held: str) -> HsparityError:
+    return HsparityError(
+        "E270",
+        f"the {SIDES[side]} does not feed what the head takes",
+        (
+            f"head  {draft.spelled}: fc is {list(draft.fc_shape)}, {draft.slots} slots of {draft.target_hidden_size}",
+            f"{side:<4}  {source.path}: {held}",
+        ),
+        "name the boundaries the head was trained on: --boundaries 2,15,27",
+    )
+
+
+SIDES = {"ref": "reference", "cand": "candidate"}

@@ -1,0 +1,123 @@
+"""The verdict on the cost, in words: it is about accepted tokens; what the states are, the comparison says beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hsparity.drafter.draft import Draft
+from hsparity.drafter.fed import Fed
+from hsparity.drafter.result import Acceptance, Estimate
+from hsparity.model import Comparison, Verdict
+
+SLIGHT = 0.01  # of what the reference gets accepted: no engine runs alike to less
+SMALL = 0.05  # what may be lost, at most, for a pair to cost nothing
+IDLE = 0.1  # draft tokens a step on the reference's own states: the head drafts nothing worth measuring
+BETTER = 1.2  # times as much accepted on another layer's states: the head was trained on those
+
+Judgement = tuple[Verdict, str, list[str], list[str]]
+
+
+def judged(
+    made: Sequence[Acceptance],
+    comparison: Comparison,
+    feeds: tuple[Fed, Fed],
+    draft: Draft,
+    generated: bool,
+) -> Judgement:
+    """Verdict, headline, notes, and what to type next with {draft}, {ref} and {cand} in it."""
+    known = {a.key: a for a in made}
+    ref = known["ref"]
+    notes: list[str] = []
+    trained = _trained_elsewhere(known)
+    if trained:
+        notes.append(trained)
+    if not generated:
+        notes.append(
+            "the captures hold little or no generated text: rows of prompts stand for it, which an engine never drafts "
+            "from; capture with --generate N"
+        )
+    if ref.steps == 0:
+        headline = "no row of the shared text can be drafted from: it is shorter than the chain"
+        return Verdict.INCONCLUSIVE, headline, notes, [_AGAIN]
+    if ref.accepted.value < IDLE:
+        headline = (
+            f"on the reference's own states this head gets {ref.accepted.value:.2f} draft tokens a step accepted: "
+            "there is nothing to lose, and the head or what it is fed is to blame"
+        )
+        return (
+            Verdict.INCONCLUSIVE,
+            headline,
+            notes,
+            ["hsparity drafter check {draft} --engine sglang", *_trained_next(known)],
+        )
+    return (*_weighed(known, notes, comparison), notes, _following(known, comparison))
+
+
+def _weighed(known: dict[str, Acceptance], notes: list[str], comparison: Comparison) -> tuple[Verdict, str]:
+    ref, cand = known["ref"], known["cand"]
+    lost = _lost(cand)
+    amount = f"{lost.value:.2f} of {ref.accepted.value:.2f} accepted draft tokens a step"
+    noise = known.get("noise")
+    allowed = max(SLIGHT * ref.accepted.value, _lost(noise).high or 0.0 if noise else 0.0)
+    if lost.low is None or lost.high is None:
+        return Verdict.INCONCLUSIVE, f"the difference costs {amount} on one prompt, which has no interval"
+    shown = f"{amount} (95 % interval {lost.low:.2f} to {lost.high:.2f})"
+    if lost.low > allowed:
+        cause = next((f for f in comparison.findings if f.severity == "cause" and not f.ruled_out), None)
+        named = f": {cause.code} {cause.name}" if cause else ""
+        return Verdict.DIVERGED, f"the difference costs {shown}{named}"
+    if lost.high <= max(allowed, SMALL * ref.accepted.value):
+        word = "gains" if lost.value < 0 else "costs"
+        return (
+            Verdict.PARITY,
+            f"no cost beyond noise: it {word} {amount.lstrip('-')}, within {lost.low:.2f} to {lost.high:.2f}",
+        )
+    notes.append("the interval is too wide for a verdict: more prompts, or longer answers, narrow it")
+    return Verdict.INCONCLUSIVE, f"the difference costs {shown}: too few steps to tell it from none"
+
+
+def _lost(feeding: Acceptance) -> Estimate:
+    """What a feeding loses against the reference's; positive is a loss."""
+    change = feeding.change
+    assert change is not None
+    if change.low is None or change.high is None:
+        return Estimate(-change.value)
+    return Estimate(-change.value, -change.high, -change.low)
+
+
+def _trained_elsewhere(known: dict[str, Acceptance]) -> str:
+    """Where the head does plainly better on other states of the reference than on those it is fed."""
+    best = _best_shift(known)
+    if best is None:
+        return ""
+    return (
+        f"the head does better on {best.words}: {best.accepted.value:.2f} accepted a step, against "
+        f"{known['ref'].accepted.value:.2f}. It was probably trained on those; the states of both sides then are not at fault"
+    )
+
+
+def _best_shift(known: dict[str, Acceptance]) -> Acceptance | None:
+    ref = known["ref"]
+    others = [a for key, a in known.items() if key.startswith("shift:") and a.change is not None]
+    best = max(others, key=lambda a: a.accepted.value, default=None)
+    if best is None or best.change is None or best.change.low is None:
+        return None
+    return best if best.change.low > 0 and best.accepted.value > BETTER * ref.accepted.value else None
+
+
+def _trained_next(known: dict[str, Acceptance]) -> list[str]:
+    best = _best_shift(known)
+    if best is None or best.key == "shift:norm":
+        return []
+    numbers = best.words.rpartition("boundaries ")[2].replace(" ", "")
+    return [f"hsparity drafter {{draft}} {{ref}} {{cand}} --boundaries {numbers}"]
+
+
+_AGAIN = "hsparity capture ENGINE --model M --generate 64 -o DIR"
+
+
+def _following(known: dict[str, Acceptance], comparison: Comparison) -> list[str]:
+    lines = _trained_next(known)
+    if comparison.verdict is not Verdict.PARITY:
+        lines.append("hsparity compare {ref} {cand}")
+    return [*lines, "hsparity drafter measure {draft} --engine sglang --model M"]

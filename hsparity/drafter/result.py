@@ -1,0 +1,137 @@
+"""What drift costs a draft head: the record, to and from JSON. Needs numpy and no torch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from hsparity.model import Verdict, decode, encode
+
+SCHEMA = "hsparity.draft-cost/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure with its 95 % bootstrap interval over prompts; None where one prompt leaves nothing to draw from."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """What one feeding of the head gets. Lists run over draft positions 1..k."""
+
+    key: str  # "ref", "cand", "undone:HS101", "undone:all", "noise", "only:0", "shift:+1"
+    words: str
+    steps: int  # target steps counted: of the walk over generated text, else every row as a start
+    accepted: Estimate  # draft tokens accepted a step, without the target's own; accept length less one
+    by_position: tuple[float, ...]  # share of steps in which the position is accepted, as engines count it
+    conditional: tuple[float, ...]  # given that the position before it is; NaN where that never happens
+    agreement: tuple[float, ...]  # teacher-forced: draft and target agree on a row, whatever came before
+    sampled: tuple[
+        float, ...
+    ] = ()  # 1 - total variation of the two distributions; empty without the target's
+    sampled_accepted: float | None = None  # draft tokens accepted a step when both sample at temperature 1
+    change: Estimate | None = None  # of accepted, against the reference's feeding, paired by prompt
+    stands_in: tuple[str, ...] = ()  # slots for which the reference's own state stands in
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Accepted draft tokens a step among rows of these positions or of this prompt."""
+
+    label: str
+    steps: int
+    ref: float
+    cand: float
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What an engine measured beside what was predicted of the same steps; `why_not` where they cannot be laid side by side.
+
+    Lists run over draft positions 1..k; differences are predicted less measured.
+    """
+
+    path: str
+    engine: str
+    version: str
+    boundaries: tuple[int, ...]  # that the engine fed
+    stand_ins: tuple[str, ...]  # our Python in place of kernels that the engine lacks: not its own behaviour
+    feed: str = ""  # the key of the prediction
+    prompts: int = 0
+    predicted_steps: int = 0
+    measured_steps: int = 0
+    predicted: tuple[Estimate, ...] = ()
+    measured: tuple[Estimate, ...] = ()
+    difference: tuple[Estimate, ...] = ()
+    predicted_accepted: Estimate | None = None
+    measured_accepted: Estimate | None = None
+    accepted_difference: Estimate | None = None
+    why_not: str = ""
+
+    def because(self, why: str) -> Beside:
+        """The same without figures."""
+        return replace(self, why_not=why)
+
+
+@dataclass(frozen=True, slots=True)
+class FedSide:
+    """What one side feeds the head, slot by slot."""
+
+    path: str
+    engine: str
+    version: str
+    slots: tuple[str, ...]  # site keys
+    places: tuple[str, ...]  # "boundary 2" | "not told apart"
+    why: str  # how the slots were chosen
+    target: str  # whose last state says what the target takes
+
+
+@dataclass(frozen=True, slots=True)
+class DraftCost:
+    """The answer of `hsparity drafter`."""
+
+    schema: str
+    hsparity: str
+    verdict: Verdict
+    headline: str
+    draft: str
+    layout: str
+    runner: str  # what ran the head
+    model: str
+    steps: int  # draft positions
+    tokens: str  # which rows are starts
+    ref: FedSide
+    cand: FedSide
+    prompts: int
+    dropped: tuple[str, ...]  # prompts left out, and why
+    states: str  # what the comparison of the fed slots says, one line
+    state_verdict: Verdict
+    feeds: tuple[Acceptance, ...]
+    positions: tuple[Bin, ...]
+    by_prompt: tuple[Bin, ...]
+    notes: tuple[str, ...]
+    next: tuple[str, ...]
+    command: tuple[str, ...] = ()
+    beside: tuple[Beside, ...] = ()
+
+    def feed(self, key: str) -> Acceptance:
+        """The feeding of that key. Raises KeyError."""
+        return {f.key: f for f in self.feeds}[key]
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Sorted keys; a figure that is not finite is null."""
+        return json.dumps(encode(self), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+    @staticmethod
+    def from_json(text: str) -> DraftCost:
+        """The record that `to_json` wrote. Raises ValueError for another schema, TypeError for a damaged one."""
+        raw = json.loads(text)
+        if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
+            raise ValueError(f"no {SCHEMA} result")
+        found: DraftCost = decode(DraftCost, raw)
+        return found

@@ -1,0 +1,292 @@
+"""The ways of feeding the head that are tried: as served, with each finding undone, with all, slot by slot, with noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsparity.audit.claims import key_of
+from hsparity.audit.readings import places_of
+from hsparity.capture.source import Source
+from hsparity.capture.view import View
+from hsparity.compare import study
+from hsparity.drafter.fed import Fed
+from hsparity.drafter.feedings import Feeding, Moved, Noise, Part
+from hsparity.evidence import Evidence
+from hsparity.metrics.kernel import Norm
+from hsparity.model import Comparison, Finding
+from hsparity.pairing import boundaries_of
+from hsparity.query import Query
+from hsparity.solve.forms import Form, normed, site
+from hsparity.solve.readings import Reading
+from hsparity.solve.solution import named
+from hsprobe.schema import Site
+
+ROWS = "rows"  # findings about rows, which are undone together
+SHIFTS = (-2, -1, 1, 2)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """The slots of both sides compared as the head is fed them: slot i of the candidate is said to be slot i of the
+    reference."""
+
+    ref: Source
+    cand: Source
+    feeds: tuple[Fed, Fed]
+    norm: Norm | None
+    comparison: Comparison
+    evidence: Evidence
+    claims: tuple[str, ...]  # the site that slot i is compared under
+    ruler: int  # whose boundaries the other side's slots are read on; -1 where neither has any
+
+    @property
+    def parts(self) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+        """What each side feeds."""
+        return (
+            tuple(Part(self.ref, 0, site(k)) for k in self.feeds[0].keys),
+            tuple(Part(self.cand, 1, site(k)) for k in self.feeds[1].keys),
+        )
+
+    def numbers(self, side: int) -> tuple[int | None, ...]:
+        """The boundary of every slot of a side, L + 1 the normed last one; None where nothing tells it."""
+        if self.feeds[side].numbers:
+            return self.feeds[side].numbers
+        if self.ruler < 0:
+            return (None,) * len(self.claims)
+        readings = _readings(self)
+        layers = self.ref.manifest.num_layers
+        claimed = [layers + 1 if c == "final_norm" else Site.parse(c).index for c in self.claims]
+        return tuple(_place(readings[i], layers) if i in readings else n for i, n in enumerate(claimed))
+
+
+def _place(reading: Reading, layers: int) -> int | None:
+    """The boundary that a reading names; None where it is no boundary as it stands or after the final norm."""
+    if reading.kind == "final-norm-applied" and reading.number == layers:
+        return layers + 1
+    return reading.number if not reading.kind and reading.gain == 1.0 else None
+
+
+def compare_slots(
+    ref: Source, cand: Source, floors: Sequence[Source], feeds: tuple[Fed, Fed], norm: Norm | None
+) -> Served:
+    """Compare what the sides feed, by the whole machinery of `compare`; raises as it does."""
+    ruler = _ruler((ref, cand), feeds)
+    layers = ref.manifest.num_layers
+    if ruler < 0:
+        claims = tuple(Site("slot", i).key for i in range(len(feeds[0].keys)))
+        views = [
+            View(s, dict(zip(claims, f.keys, strict=True))) for s, f in zip((ref, cand), feeds, strict=True)
+        ]
+    else:
+        claims = tuple(key_of(n, layers) for n in feeds[ruler].numbers)
+        sources = (ref, cand)
+        own = {k: k for k in sources[ruler].sites() if not k.startswith("slot.")}
+        views = [View(ref, own), View(cand, own)]
+        views[1 - ruler] = View(sources[1 - ruler], dict(zip(claims, feeds[1 - ruler].keys, strict=True)))
+    comparison, evidence = study(views[0], views[1], floors, Query())
+    return Served(ref, cand, feeds, norm, comparison, evidence, claims, ruler)
+
+
+def _ruler(sources: tuple[Source, Source], feeds: tuple[Fed, Fed]) -> int:
+    """The side whose boundaries name the slots: it holds them, and the slots it feeds are told apart."""
+    for i in (0, 1):
+        numbers = feeds[i].numbers
+        if numbers and len(set(numbers)) == len(numbers) and len(boundaries_of(sources[i])) > 1:
+            return i
+    return -1
+
+
+def feedings(served: Served) -> list[Feeding]:
+    """All of them; "ref" and "cand" come first."""
+    ref, cand = served.parts
+    made = [
+        Feeding("ref", "the reference's states", ref),
+        Feeding("cand", "the candidate's states, as served", cand),
+    ]
+    undone = _undone(served, ref, cand)
+    made += undone
+    if len(undone) > 1:
+        made.append(_all(undone, cand))
+    made += _noisy(served, ref)
+    if any(p.side == 1 for p in cand) and len(cand) > 1:
+        made += [_only(served, i, ref, cand) for i in range(len(cand))]
+    return made
+
+
+def shifts(served: Served) -> list[Feeding]:
+    """The reference's own states of other layers: what the head takes best is what it was trained on. Empty where the reference
+    does not hold them, or its slots are not told apart."""
+    numbers, layers = served.feeds[0].numbers, served.ref.manifest.num_layers
+    held = {number: key for number, key in places_of(served.ref, served.norm) if number <= layers}
+    made = []
+    for by in SHIFTS:
+        moved = [n + by for n in numbers]
+        if numbers and all(n in held for n in moved):
+            words = f"the reference's boundaries {', '.join(map(str, moved))}"
+            made.append(
+                Feeding(f"shift:{by:+d}", words, tuple(Part(served.ref, 0, site(held[n])) for n in moved))
+            )
+    last = len(numbers) - 1
+    if numbers and numbers[last] in (layers, layers + 1) and served.norm is not None and layers in held:
+        other = layers + 1 if numbers[last] == layers else layers
+        form = normed(held[layers], served.norm) if other > layers else site(held[layers])
+        parts = [Part(served.ref, 0, site(k)) for k in served.feeds[0].keys]
+        parts[last] = Part(served.ref, 0, form)
+        words = f"the reference's last slot {'after' if other > layers else 'before'} the final norm"
+        made.append(Feeding("shift:norm", words, tuple(parts)))
+    return made
+
+
+def _undone(served: Served, ref: tuple[Part, ...], cand: tuple[Part, ...]) -> list[Feeding]:
+    """One feeding for each structural finding, and one for the rows."""
+    found = [
+        f for f in served.comparison.findings if f.severity == "cause" and f.structural and not f.ruled_out
+    ]
+    made = []
+    rows = [f for f in found if f.code.startswith("HS11")]
+    if served.evidence.peeled is not None and rows:
+        words = f"every row given back to its token ({', '.join(f.name for f in rows)} undone)"
+        codes = tuple(f.code for f in rows)
+        made.append(Feeding(f"undone:{rows[0].code}", words, cand, moved=_moved(served), codes=codes))
+    readings = _readings(served)
+    for finding in found:
+        if finding in rows:
+            continue
+        slots = [i for i in readings if _names(finding, served, i)]
+        if slots:
+            made.append(_one(finding, slots, readings, served, ref, cand))
+    return made
+
+
+def _names(finding: Finding, served: Served, slot: int) -> bool:
+    fed = served.feeds[1].keys[slot], served.feeds[0].keys[slot], served.claims[slot]
+    return any(key in finding.slots for key in fed)
+
+
+def _readings(served: Served) -> dict[int, Reading]:
+    """The reading of each slot that is not what it is said to be."""
+    evidence = served.evidence.slots
+    order = {claim: i for i, claim in enumerate(served.claims)}
+    own = 1 - served.ruler if served.ruler >= 0 else 1
+    found = {}
+    for k, reading in evidence.solution.places.items():
+        key = (evidence.pairs[k].ref, evidence.pairs[k].cand)[own]
+        if key in order and named(reading) and not reading.as_claimed:
+            found[order[key]] = reading
+    return found
+
+
+def _one(
+    finding: Finding,
+    slots: Sequence[int],
+    readings: dict[int, Reading],
+    served: Served,
+    ref: tuple[Part, ...],
+    cand: tuple[Part, ...],
+) -> Feeding:
+    parts, stands_in, how = list(cand), [], []
+    for i in slots:
+        mended, words = _mended(served, i, readings)
+        parts[i] = mended or ref[i]
+        how.append(words if mended else "")
+        if mended is None:
+            stands_in.append(served.feeds[1].keys[i])
+    words = next((w for w in how if w), "the reference's own states in those slots")
+    return Feeding(
+        f"undone:{finding.code}",
+        f"{finding.name} undone: {words}",
+        tuple(parts),
+        stands_in=tuple(stands_in),
+        codes=(finding.code,),
+    )
+
+
+def _mended(served: Served, i: int, readings: dict[int, Reading]) -> tuple[Part | None, str]:
+    """The candidate's own tensor for slot i without the fault, made of its own data; None where it holds none."""
+    reading = readings[i]
+    layers = served.cand.manifest.num_layers
+    if served.ruler == 1:
+        # The reference's slot was read on the candidate's boundaries: that form is the candidate's own.
+        return Part(served.cand, 1, reading.ruler_form), f"the candidate's {reading.words}"
+    claim = served.claims[i]
+    wanted = layers + 1 if claim == "final_norm" else Site.parse(claim).index
+    if claim in served.cand.sites() and claim.startswith(("boundary.", "final_norm")):
+        return Part(served.cand, 1, site(claim)), "the candidate's own states of the right boundaries"
+    for j, other in readings.items():
+        if other.number == wanted and not other.kind and other.gain == 1.0:
+            return Part(served.cand, 1, site(served.feeds[1].keys[j])), "the slots in the right order"
+    fed = served.feeds[1].keys[i]
+    if wanted == layers + 1 and reading.number == layers and not reading.kind and served.norm is not None:
+        return Part(served.cand, 1, normed(fed, served.norm)), "the final norm applied"
+    if reading.number == wanted and reading.ruler_form.is_plain:
+        form = reading.slot_form
+        return Part(
+            served.cand, 1, replace(form, parts=_renamed(form, fed))
+        ), "the constant or basis taken out"
+    return None, ""
+
+
+def _renamed(form: Form, key: str) -> tuple[tuple[str, float], ...]:
+    """The form's one site under the name that the candidate itself has for it."""
+    return tuple((key, coefficient) for _, coefficient in form.parts)
+
+
+def _all(undone: Sequence[Feeding], cand: tuple[Part, ...]) -> Feeding:
+    """Every finding undone at once: what numerics alone leave."""
+    parts = list(cand)
+    for feeding in undone:
+        for i, part in enumerate(feeding.parts):
+            if part is not cand[i]:
+                parts[i] = part
+    moved = next((f.moved for f in undone if f.moved), None)
+    codes = tuple(c for f in undone for c in f.codes)
+    kept = tuple(dict.fromkeys(k for f in undone for k in f.stands_in))
+    return Feeding(
+        "undone:all", "all of these undone: numerics alone", tuple(parts), moved, (), kept, codes=codes
+    )
+
+
+def _only(served: Served, i: int, ref: tuple[Part, ...], cand: tuple[Part, ...]) -> Feeding:
+    parts = [*ref[:i], cand[i], *ref[i + 1 :]]
+    return Feeding(f"only:{i}", f"only slot {i} from the candidate ({served.feeds[1].keys[i]})", tuple(parts))
+
+
+def _noisy(served: Served, ref: tuple[Part, ...]) -> list[Feeding]:
+    roles = served.evidence.judge.terms.roles
+    numbers = served.feeds[0].numbers
+    if roles.fp32 is None or roles.bf16 is None or not numbers:
+        return []
+    sources = served.evidence.sources
+    exact, rounded = sources[roles.fp32], sources[roles.bf16]
+    keys = [key_of(n, served.ref.manifest.num_layers) for n in numbers]
+    if any(k not in exact.sites() or k not in rounded.sites() for k in keys):
+        return []
+    noise = tuple(Noise(exact, rounded, (roles.fp32, roles.bf16), k) for k in keys)
+    return [Feeding("noise", "the reference's states with noise of the floor's size", ref, noise=noise)]
+
+
+def _moved(served: Served) -> dict[str, Moved]:
+    """Where the states of each prompt's tokens lie among the candidate's rows, by the map of owners."""
+    peeled = served.evidence.peeled
+    assert peeled is not None
+    found: dict[str, Moved] = {}
+    for p in served.evidence.rows.prompts:
+        size = int(p.positions.max(initial=-1)) + 1
+        owner, row = [""] * size, np.full(size, -1, np.int64)
+        for piece in peeled.rows.prompts:
+            if piece.prompts[0] != p.prompts[0]:
+                continue
+            for position, at in zip(piece.positions.tolist(), piece.rows[1].tolist(), strict=True):
+                if position < size:
+                    owner[position], row[position] = piece.prompts[1], at
+        found[p.prompts[0]] = Moved(tuple(owner[i] for i in p.positions), _at(row, p.positions))
+    return found
+
+
+def _at(row: NDArray[np.int64], positions: NDArray[np.int32]) -> NDArray[np.int64]:
+    picked: NDArray[np.int64] = row[positions]
+    return picked
