@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from hsprobe import stage
-from hsprobe.protocol import OUT_ENV, SHIMS_ENV, SPEC_ENV
+from hsprobe.protocol import MEASURED_FILE, OUT_ENV, SHIMS_ENV, SPEC_ENV
 from hsprobe.schema import CaptureManifest, CaptureSpec
 
 from ..engines import Interpreter, facts, machine
@@ -53,17 +53,49 @@ def run_capture(spec: CaptureSpec, out: Path, interpreter: Interpreter, verbose:
     relay.say(f"{title} ({interpreter.origin}, {interpreter.device}), {len(spec.prompts)} prompts{about}")
     if done:
         relay.say(f"resuming: {done} of {len(spec.prompts)} prompts are done and kept")
+    proof = "" if spec.mechanism == "none" else "manifest.json"
+    _start("capture", spec, out, interpreter, relay, proof=proof, verbose=verbose)
+    relay.say("complete")
+    return out
+
+
+def run_measure(
+    spec: CaptureSpec, out: Path, interpreter: Interpreter, label: str, verbose: bool = False
+) -> Path:
+    """Serve `spec.draft` in `spec.engine`, working in the folder `out`, and return the file of what it accepted.
+
+    `label` is what progress lines begin with. Raises as `run_capture` does.
+    """
+    relay = Relay(label, len(spec.prompts))
+    _open_folder(out)
+    if warning := facts.untried(interpreter.engine, interpreter.version):
+        relay.say(f"warning: {warning}")
+    title = f"{facts.facts(interpreter.engine).title} {interpreter.version}"
+    relay.say(f"{title} ({interpreter.origin}, {interpreter.device}), {len(spec.prompts)} prompts")
+    _start("measure", spec, out, interpreter, relay, proof=MEASURED_FILE, verbose=verbose)
+    return out / MEASURED_FILE
+
+
+def _start(
+    command: str,
+    spec: CaptureSpec,
+    out: Path,
+    interpreter: Interpreter,
+    relay: Relay,
+    *,
+    proof: str,
+    verbose: bool,
+) -> None:
+    """Run one of the probe's commands to its end. `proof` is the file that a success leaves in `out`."""
     with tempfile.TemporaryDirectory(prefix="hsparity-") as scratch:
         staged = stage.stage(Path(scratch) / "probe")
         spec_file = Path(scratch) / "spec.json"
         spec_file.write_text(spec.to_json())
         environment = child_environment(spec, out, interpreter, staged, spec_file)
-        command = [str(interpreter.python), "-m", "hsprobe", "capture"]
-        command += ["--spec", str(spec_file), "--out", str(out)]
-        begin, code = _run(command, environment, out, relay, verbose)
-    _judge(spec, out, code, begin)
-    relay.say("complete")
-    return out
+        words = [str(interpreter.python), "-m", "hsprobe", command]
+        words += ["--spec", str(spec_file), "--out", str(out)]
+        begin, code = _run(words, environment, out, relay, verbose)
+    _judge(spec, out, code, begin, proof)
 
 
 def is_complete(out: Path, spec: CaptureSpec) -> bool:
@@ -223,13 +255,13 @@ def end_group(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-def _judge(spec: CaptureSpec, out: Path, code: int, begin: int) -> None:
+def _judge(spec: CaptureSpec, out: Path, code: int, begin: int, proof: str) -> None:
     """Return when the run succeeded; else raise what it means."""
     log = out / LOG
     error = _probe_error(out)
     if error is None and code and machine.free_bytes(out) < 2**20:
         raise _full(out)  # too full even to say so
-    if code == 0 and error is None and (spec.mechanism == "none" or (out / "manifest.json").is_file()):
+    if code == 0 and error is None and (not proof or (out / proof).is_file()):
         return
     notes = log_tail(log, begin)
     where = f"the engine's whole log: {log}"

@@ -65,7 +65,8 @@ class Relay:
         self._shown = now
         fresh = done - max(self._first, 0)
         left = (now - self.started) / fresh * (of - done) if fresh > 0 else 0.0
-        text = f"prompt {done} of {of}, {gigabytes(self._bytes)}"
+        text = f"prompt {done} of {of}"
+        text += f", {gigabytes(self._bytes)}" if self._bytes else ""  # a measurement keeps no rows
         text += f", {clock(left)} left" if done < of else ""
         if self._live and done < of:
             sys.stderr.write(f"\r\x1b[K{self.label}: {text}")

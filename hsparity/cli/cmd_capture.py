@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from .env_list import read_environment
 from .grouped import GroupedCommand, grouped_option
 
 WHAT, PROMPTS, NATIVE, ENGINE, OUTPUT = (
@@ -188,7 +189,7 @@ def capture(
         revision=revision,
         trust_remote_code=trust_remote_code,
         engine_args=specs.parse_engine_args(engine_args),
-        env=_environment(env),
+        env=read_environment(env),
     )
     # Before any work: the engine is there, and the tokens to continue with.
     interpreter = resolve(engine)
@@ -226,12 +227,6 @@ def _numbers(text: str | None) -> tuple[int, ...]:
     if not all(part.removeprefix("-").isdigit() for part in parts):
         raise click.BadParameter(f"{text!r} is not a list of numbers", param_hint="--native-ids")
     return tuple(int(part) for part in parts)
-
-
-def _environment(words: tuple[str, ...]) -> dict[str, str]:
-    if bad := next((w for w in words if not w.partition("=")[0] or "=" not in w), None):
-        raise click.BadParameter(f"{bad!r} is not NAME=VALUE", param_hint="--env")
-    return dict(word.split("=", 1) for word in words)
 
 
 def _refuse_foreign(out: Path) -> None:

@@ -50,10 +50,10 @@ def _side(side: FedSide) -> str:
 def _body(cost: DraftCost, options: Options) -> list[str]:
     main = [f for f in cost.feeds if f.key in ("ref", "cand", "noise") or f.key.startswith("undone:")]
     lines = _table("fed with", main, options)
-    lines += [line for f in main if f.stands_in for line in _stand_in(f, options)]
+    lines += [line for f in main if f.note for line in _how(f, options)]
     for head, prefix in (
-        ("slot by slot: the reference's states with", "only:"),
-        ("was it trained on other layers? fed with", "shift:"),
+        ("ref, but from the candidate", "only:"),
+        ("ref, of other layers", "shift:"),
     ):
         rows = [f for f in cost.feeds if f.key.startswith(prefix)]
         lines += ["", *_table(head, rows, options, brief=True)] if rows else []
@@ -76,40 +76,38 @@ def _targets(cost: DraftCost) -> str:
     return f"{cost.ref.target}; for the candidate {cost.cand.target}"
 
 
-def _stand_in(feeding: Acceptance, options: Options) -> list[str]:
-    text = (
-        f"{feeding.words}: the candidate's capture does not hold what {', '.join(feeding.stands_in)} should be; "
-        "the reference's own states stand in for it"
-    )
-    return entry("note", text, options)
+def _how(feeding: Acceptance, options: Options) -> list[str]:
+    """What was fed in place of the faulty slots."""
+    text = f"{feeding.words}: {feeding.note}"
+    if feeding.stands_in:
+        text += f"; the candidate's capture does not hold what {', '.join(feeding.stands_in)} should be"
+    return entry("", text, options)
 
 
 def _table(head: str, feeds: Sequence[Acceptance], options: Options, brief: bool = False) -> list[str]:
     from ..report.columns import Column, table
 
-    steps = range(len(feeds[0].by_position))
-    words = [f.words for f in feeds]
-    room = max(24, options.width - (34 if brief else 50))
     columns = [
-        Column(head, tuple(_cut(w, room) for w in words), left=True),
+        Column(head, tuple(f.words for f in feeds), left=True),
         Column("accepted", tuple(f"{f.accepted.value:.2f}" for f in feeds)),
-        Column("change", tuple(_change(f.change) for f in feeds), left=True),
+        Column("change", tuple(_change(f.change) for f in feeds), left=True, rank=3, name="change"),
+        Column("change", tuple(_value(f.change) for f in feeds), left=True, name="change"),
     ]
     if not brief:
         columns += [
-            Column(f"{j + 1}", tuple(_share(f.by_position[j]) for f in feeds), rank=1, group="accepted at")
-            for j in steps
+            Column(f"at {j + 1}", tuple(_share(f.by_position[j]) for f in feeds), rank=2)
+            for j in range(len(feeds[0].by_position))
         ]
-        columns.append(Column("sampled", tuple(_number(f.sampled_accepted) for f in feeds), rank=2, group=""))
+        columns.append(Column("sampled", tuple(_number(f.sampled_accepted) for f in feeds), rank=4))
     return [line.plain for line in table(tuple(columns), options.width)]
-
-
-def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else text[: room - 1] + "…"
 
 
 def _change(change: Estimate | None) -> str:
     return "" if change is None else _spread(change, signed=True)
+
+
+def _value(change: Estimate | None) -> str:
+    return "" if change is None else f"{change.value:+.2f}"
 
 
 def _share(value: float) -> str:

@@ -182,11 +182,10 @@ def _feeds(
     norm: Norm | None,
     asked: Asked,
 ) -> tuple[Fed, Fed]:
-    ids = draft.ids if asked.ids is None else asked.ids or None
     own = [_alone(p, i) for i in (0, 1) for p in rows]
     return (
-        feed(draft, "ref", ref, own[: len(rows)], norm, draft.ids, asked.boundaries),
-        feed(draft, "cand", cand, own[len(rows) :], norm, ids),
+        feed(draft, "ref", ref, own[: len(rows)], norm, None, asked.boundaries),
+        feed(draft, "cand", cand, own[len(rows) :], norm, asked.ids),
     )
 
 

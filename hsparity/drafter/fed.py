@@ -9,7 +9,7 @@ from hsparity.align.tokens import PromptRows
 from hsparity.audit.claims import fed as located
 from hsparity.audit.claims import key_of, worded
 from hsparity.capture.source import Source
-from hsparity.conventions import reading
+from hsparity.drafter.contract import contract, default_boundaries, fed
 from hsparity.drafter.draft import Draft
 from hsparity.errors import HsparityError
 from hsparity.metrics.kernel import Norm
@@ -27,11 +27,6 @@ class Fed:
     why: str
 
 
-def default_ids(num_layers: int) -> tuple[int, ...]:
-    """The boundaries that every engine feeds where a config holds no ids."""
-    return 2, num_layers // 2, num_layers - 3
-
-
 def feed(
     draft: Draft,
     side: str,
@@ -42,14 +37,15 @@ def feed(
     boundaries: tuple[int, ...] = (),
 ) -> Fed:
     """What a side feeds: the slots that its engine handed over, else the boundaries named, else those that its engine makes of
-    the ids. Raises E270 where their number is not the head's, E210 where they were not captured."""
+    the head's config; `ids` in place of those in it, () for the engine's default.
+
+    Raises E270 where their number is not the head's, E210 where they were not captured."""
     slots = slots_of(source)
     if slots:
         return _native(draft, side, source, prompts, norm, slots)
-    layers = source.manifest.num_layers
     if boundaries:
         return _by_number(draft, side, source, boundaries, "as --boundaries says")
-    numbers, why = _read_ids(source, ids, layers)
+    numbers, why = _read_ids(draft, source, ids)
     return _by_number(draft, side, source, numbers, why)
 
 
@@ -69,16 +65,34 @@ def _native(
     return Fed(taken, numbers[: len(taken)], "the slots its engine handed over")
 
 
-def _read_ids(source: Source, ids: tuple[int, ...] | None, layers: int) -> tuple[tuple[int, ...], str]:
-    if ids is None:
-        return default_ids(layers), "the head's config holds no ids: every engine's default"
-    shown = ",".join(map(str, ids))
-    m = source.manifest
-    known = reading(m.engine, m.engine_version, m.architecture, ids, layers)
-    if known is None or m.engine in ("hf", "transformers"):
-        return ids, f"ids {shown} taken as boundaries: nothing says how {m.engine} reads them"
-    answer, numbers = known
-    return numbers, f"ids {shown} as {answer.rule.label} reads them ({answer.rule.rule})"
+def _read_ids(draft: Draft, source: Source, ids: tuple[int, ...] | None) -> tuple[tuple[int, ...], str]:
+    """The boundaries that this side's engine makes of the head's config, or of ids that stand in for those in it."""
+    m, layers = source.manifest, source.manifest.num_layers
+    if m.engine not in SERVING:
+        taken = draft.ids if ids is None else ids
+        if not taken:
+            return default_boundaries(layers) or (), "the head's config holds no ids: every engine's default"
+        return taken, f"ids {_listed(taken)} taken as boundaries, as vLLM counts"
+    runner = str(m.settings.get("model_runner") or "").lower() if m.engine == "vllm" else ""
+    said = contract(draft, m.engine, m.engine_version, runner, m.architecture, layers)
+    if ids is not None:
+        numbers = fed(said.rule, ids, layers) if ids else default_boundaries(layers)
+        return (
+            numbers or (),
+            f"ids {_listed(ids) or 'left out'}, as {said.label} reads them ({said.rule.rule})",
+        )
+    reading = said.reading
+    if reading.default:
+        held = f"{said.label} reads none of its ids" if draft.ids else "the head's config holds no ids"
+        return reading.boundaries or (), f"{held}: the default"
+    return (
+        reading.boundaries or (),
+        f"ids {_listed(reading.ids or ())}, as {said.label} reads them ({said.rule.rule})",
+    )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
 
 
 def _by_number(draft: Draft, side: str, source: Source, numbers: tuple[int, ...], why: str) -> Fed:
@@ -115,4 +129,5 @@ def _wrong_number(draft: Draft, side: str, source: Source, held: str) -> Hsparit
     )
 
 
+SERVING = ("vllm", "sglang")
 SIDES = {"ref": "reference", "cand": "candidate"}

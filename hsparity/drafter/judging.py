@@ -91,7 +91,7 @@ def _trained_elsewhere(known: dict[str, Acceptance]) -> str:
     if best is None:
         return ""
     return (
-        f"the head does better on {best.words}: {best.accepted.value:.2f} accepted a step, against "
+        f"the head does better on other states of the reference, {best.words}: {best.accepted.value:.2f} accepted a step, against "
         f"{known['ref'].accepted.value:.2f}. It was probably trained on those; the states of both sides then are not at fault"
     )
 

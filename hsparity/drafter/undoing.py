@@ -104,8 +104,8 @@ def feedings(served: Served) -> list[Feeding]:
     """All of them; "ref" and "cand" come first."""
     ref, cand = served.parts
     made = [
-        Feeding("ref", "the reference's states", ref),
-        Feeding("cand", "the candidate's states, as served", cand),
+        Feeding("ref", "ref", ref),
+        Feeding("cand", "cand, as it is", cand),
     ]
     undone = _undone(served, ref, cand)
     made += undone
@@ -126,7 +126,7 @@ def shifts(served: Served) -> list[Feeding]:
     for by in SHIFTS:
         moved = [n + by for n in numbers]
         if numbers and all(n in held for n in moved):
-            words = f"the reference's boundaries {', '.join(map(str, moved))}"
+            words = f"boundaries {', '.join(map(str, moved))}"
             made.append(
                 Feeding(f"shift:{by:+d}", words, tuple(Part(served.ref, 0, site(held[n])) for n in moved))
             )
@@ -136,7 +136,7 @@ def shifts(served: Served) -> list[Feeding]:
         form = normed(held[layers], served.norm) if other > layers else site(held[layers])
         parts = [Part(served.ref, 0, site(k)) for k in served.feeds[0].keys]
         parts[last] = Part(served.ref, 0, form)
-        words = f"the reference's last slot {'after' if other > layers else 'before'} the final norm"
+        words = f"the last slot {'after' if other > layers else 'before'} the final norm"
         made.append(Feeding("shift:norm", words, tuple(parts)))
     return made
 
@@ -149,9 +149,12 @@ def _undone(served: Served, ref: tuple[Part, ...], cand: tuple[Part, ...]) -> li
     made = []
     rows = [f for f in found if f.code.startswith("HS11")]
     if served.evidence.peeled is not None and rows:
-        words = f"every row given back to its token ({', '.join(f.name for f in rows)} undone)"
+        words = f"{', '.join(f'{f.code} {f.name}' for f in rows)} undone"
         codes = tuple(f.code for f in rows)
-        made.append(Feeding(f"undone:{rows[0].code}", words, cand, moved=_moved(served), codes=codes))
+        note = "every row given back to its token"
+        made.append(
+            Feeding(f"undone:{rows[0].code}", words, cand, moved=_moved(served), note=note, codes=codes)
+        )
     readings = _readings(served)
     for finding in found:
         if finding in rows:
@@ -198,9 +201,10 @@ def _one(
     words = next((w for w in how if w), "the reference's own states in those slots")
     return Feeding(
         f"undone:{finding.code}",
-        f"{finding.name} undone: {words}",
+        f"{finding.code} {finding.name} undone",
         tuple(parts),
         stands_in=tuple(stands_in),
+        note=words,
         codes=(finding.code,),
     )
 
@@ -245,14 +249,12 @@ def _all(undone: Sequence[Feeding], cand: tuple[Part, ...]) -> Feeding:
     moved = next((f.moved for f in undone if f.moved), None)
     codes = tuple(c for f in undone for c in f.codes)
     kept = tuple(dict.fromkeys(k for f in undone for k in f.stands_in))
-    return Feeding(
-        "undone:all", "all of these undone: numerics alone", tuple(parts), moved, (), kept, codes=codes
-    )
+    return Feeding("undone:all", "all undone: numerics alone", tuple(parts), moved, (), kept, codes=codes)
 
 
 def _only(served: Served, i: int, ref: tuple[Part, ...], cand: tuple[Part, ...]) -> Feeding:
     parts = [*ref[:i], cand[i], *ref[i + 1 :]]
-    return Feeding(f"only:{i}", f"only slot {i} from the candidate ({served.feeds[1].keys[i]})", tuple(parts))
+    return Feeding(f"only:{i}", f"slot {i}: {served.feeds[1].keys[i]}", tuple(parts))
 
 
 def _noisy(served: Served, ref: tuple[Part, ...]) -> list[Feeding]:
@@ -266,7 +268,7 @@ def _noisy(served: Served, ref: tuple[Part, ...]) -> list[Feeding]:
     if any(k not in exact.sites() or k not in rounded.sites() for k in keys):
         return []
     noise = tuple(Noise(exact, rounded, (roles.fp32, roles.bf16), k) for k in keys)
-    return [Feeding("noise", "the reference's states with noise of the floor's size", ref, noise=noise)]
+    return [Feeding("noise", "ref, with the floor's noise", ref, noise=noise)]
 
 
 def _moved(served: Served) -> dict[str, Moved]:
