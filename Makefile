@@ -12,6 +12,7 @@
 #   make golden     rewrite the expected reports of tests/golden; the diff is the review
 #   make specimens  rebuild the worked reports in reports/
 #   make docs       rewrite the pages of docs/findings from the causes
+#   make drafts     train the small EAGLE-3 heads for SmolLM2 into the cache (half an hour; tools/README.md)
 #   make recorded   rebuild the captures that `hsparity demo` ships with, from the engines
 #   make clean      remove what the commands above made in the checkout
 
@@ -31,7 +32,7 @@ TWO_AT_ONCE := -n 2 --dist loadgroup
 export HF_HUB_OFFLINE := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help env check lint test demo engines chromium bench matrix confusion golden specimens docs recorded clean
+.PHONY: help env check lint test demo engines chromium bench matrix confusion golden specimens docs drafts recorded clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^The models/,$$d'
@@ -100,6 +101,12 @@ specimens: env
 
 docs: env
 	$(BIN)/python -m hsparity.explain.pages
+
+# One head travels with the repository; the others, and the text they are trained on, are made here.
+drafts: env
+	$(BIN)/python -m tools.draft_text --threads 2
+	for head in right layer-off unnormed sensitive late normed-slot; do $(BIN)/python -m tools.train_draft $$head; done
+	$(BIN)/python -m tools.evaluate_draft "$${XDG_CACHE_HOME:-$$HOME/.cache}"/hsparity/drafts/{right,layer-off,unnormed}
 
 recorded: engines
 	$(BIN)/python -m hsparity.demo.record

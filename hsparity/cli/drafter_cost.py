@@ -193,8 +193,9 @@ def pricing(spelled: str | None, model: str = "", tokens: str = "") -> Price | N
     draft = open_draft(spelled)
 
     def price(ref: Source, cand: Source, floors: Sequence[Source]) -> Cost | None:
-        from ..drafter.costing import Asked, summary
+        from ..drafter.costing import Asked
         from ..drafter.costing import cost as run
+        from ..drafter.recording import summary
         from .progress import Progress
 
         asked = Asked(model=model or ref.manifest.model or cand.manifest.model, tokens=tokens)

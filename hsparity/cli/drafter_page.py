@@ -137,6 +137,7 @@ def _worst(bins: Sequence[Bin]) -> tuple[Bin, ...]:
 
 def _beside(each: Beside, options: Options) -> list[str]:
     """What an engine measured, beside the prediction for the same steps."""
+    from ..drafter.result import Estimate
     from ..report.columns import Column, table
 
     name = f"{each.engine} {each.version} measured"
@@ -145,25 +146,19 @@ def _beside(each: Beside, options: Options) -> list[str]:
     assert each.predicted_accepted is not None
     assert each.measured_accepted is not None
     assert each.accepted_difference is not None
-    rows = [
-        *zip(
-            (f"position {j + 1}" for j in range(len(each.predicted))),
-            each.predicted,
-            each.measured,
-            each.difference,
-            strict=True,
-        ),
-    ]
-    boundaries = ", ".join(map(str, each.boundaries))
-    columns = (
-        Column(f"fed boundaries {boundaries}", (*(r[0] for r in rows), "accepted a step"), left=True),
-        Column("predicted", (*(_points(r[1]) for r in rows), _spread(each.predicted_accepted))),
-        Column(name, (*(_points(r[2]) for r in rows), _spread(each.measured_accepted))),
-        Column(
-            "apart",
-            (*(_points(r[3], signed=True) for r in rows), _spread(each.accepted_difference, signed=True)),
-        ),
-    )
+    labels = (*(f"position {j + 1}" for j in range(len(each.predicted))), "accepted a step")
+    columns = [Column(f"fed {', '.join(map(str, each.boundaries))}", labels, left=True)]
+    for head, shares, whole, signed in (
+        ("predicted", each.predicted, each.predicted_accepted, False),
+        (name, each.measured, each.measured_accepted, False),
+        ("apart", each.difference, each.accepted_difference, True),
+    ):
+        wide = (*(_points(v, signed) for v in shares), _spread(whole, signed))
+        plain = (
+            *(_points(Estimate(v.value), signed) for v in shares),
+            _spread(Estimate(whole.value), signed),
+        )
+        columns += [Column(head, wide, rank=1, name=head), Column(head, plain, name=head)]
     lines = [line.plain for line in table(columns, options.width)]
     lines += wrapped(
         f"{each.prompts} prompts; {each.predicted_steps:,} steps predicted, {each.measured_steps:,} measured, all of whose "

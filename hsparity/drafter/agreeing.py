@@ -42,8 +42,7 @@ def agree(
 
     Distributions are compared for the feedings that somebody serves or would serve, not for the trials of single slots and of
     other layers. The target's choice at a row of the generated part is the token that was written there; at a row of the prompt
-    it is what
-    its last state says, and UNKNOWN where that is not held.
+    it is what its last state says, and UNKNOWN where that is not held.
     """
     n = len(p.positions)
     ids = torch.from_numpy(np.asarray(token_ids[: n + 1], np.int64))
@@ -53,7 +52,7 @@ def agree(
     found: dict[int, Agreement] = {}
     for first in range(0, len(feedings), at_once):
         some = feedings[first : first + at_once]
-        hidden = [_drafted(bench, p, ids, feeding) for feeding in some]
+        hidden = [bench.chain(*fed_text(bench, feeding, p, token_ids), bench.steps) for feeding in some]
         for side, target in enumerate(bench.targets):
             mine = [i for i, f in enumerate(some) if _of_candidate(f) == bool(side)]
             if mine:
@@ -68,11 +67,14 @@ def _of_candidate(feeding: Feeding) -> bool:
     return feeding.key == "cand" or feeding.key.startswith("undone:")
 
 
-def _drafted(bench: Bench, p: PromptRows, ids: torch.Tensor, feeding: Feeding) -> torch.Tensor:
+def fed_text(
+    bench: Bench, feeding: Feeding, p: PromptRows, token_ids: NDArray[np.int32]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the head is fed float32 [T, slots x H], and the text int64 [T]: one token more than there are rows, where the text
+    goes on; no chain starts at that one."""
+    ids = torch.from_numpy(np.asarray(token_ids[: len(p.positions) + 1], np.int64))
     fed = fed_rows(feeding, p, bench.originals)
-    if len(fed) < len(ids):  # the last token has no row; no chain starts there
-        fed = torch.cat([fed, fed.new_zeros(len(ids) - len(fed), fed.shape[1])])
-    return bench.chain(fed, ids, bench.steps)
+    return torch.cat([fed, fed.new_zeros(len(ids) - len(fed), fed.shape[1])]), ids
 
 
 def _compared(

@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-import hsparity
 from hsparity.align.tokens import PromptRows, align_rows
-from hsparity.audit.claims import worded
 from hsparity.capture.checkpoint import find_checkpoint
 from hsparity.capture.source import Source
 from hsparity.compare import check_models
 from hsparity.drafter import chain as chains
-from hsparity.drafter.acceptance import (
-    Agreement,
-    Counts,
-    agreement_rates,
-    difference,
-    estimate,
-    every_start,
-    overlap_rates,
-    walked,
-)
-from hsparity.drafter.agreeing import Bench, agree
-from hsparity.drafter.beside import Choice, beside, read
+from hsparity.drafter import crosscheck
+from hsparity.drafter.acceptance import Agreement
+from hsparity.drafter.agreeing import Bench, agree, fed_text
+from hsparity.drafter.beside import read
 from hsparity.drafter.draft import Draft
 from hsparity.drafter.fed import Fed, feed
 from hsparity.drafter.feedings import Feeding
 from hsparity.drafter.head import load_head
-from hsparity.drafter.judging import judged
-from hsparity.drafter.measurement import Measurement
-from hsparity.drafter.result import SCHEMA, Acceptance, Beside, Bin, DraftCost, FedSide
+from hsparity.drafter.recording import Run, recorded
+from hsparity.drafter.result import DraftCost
 from hsparity.drafter.target import find_target
-from hsparity.drafter.undoing import Served, compare_slots, feedings, shifts
+from hsparity.drafter.undoing import compare_slots, feedings, shifts
 from hsparity.errors import HsparityError
 from hsparity.metrics.kernel import Norm
-from hsparity.model import Cost
 from hsparity.query import Query
 
-EDGES = (0, 32, 128, 512, 2048, 8192, 32768)
 FEWEST_WRITTEN = 32  # generated tokens: with fewer the prompts' own rows stand for them
 
 Progress = Callable[[float, float, str], None]
@@ -113,7 +98,11 @@ def cost(
         written >= FEWEST_WRITTEN,
     )
     agreed = _agreed(bench, ref, whole, prefills, tried, progress)
-    return _result(draft, served, bench, tried, agreed, whole, dropped, model, asked, records)
+    texts = [fed_text(bench, tried[0], p, ref.token_ids(p.prompts[0])) for p in whole[: crosscheck.TEXTS]]
+    by = crosscheck.runner(head, model, [f for f, _ in texts], [t for _, t in texts], asked.steps)
+    named = asked.model or model.name
+    run = Run(draft, served, bench, by, tried, agreed, whole, dropped, named, records)
+    return replace(recorded(run), command=asked.command)
 
 
 def _agreed(
@@ -192,163 +181,3 @@ def _feeds(
 def _alone(p: PromptRows, side: int) -> PromptRows:
     """One side's rows of a prompt, against themselves."""
     return PromptRows((p.prompts[side],) * 2, p.start, p.positions, p.token_ids, (p.rows[side], p.rows[side]))
-
-
-def _result(
-    draft: Draft,
-    served: Served,
-    bench: Bench,
-    tried: Sequence[Feeding],
-    agreed: Sequence[Sequence[Agreement]],
-    rows: Sequence[PromptRows],
-    dropped: Sequence[str],
-    model: Path,
-    asked: Asked,
-    records: Sequence[tuple[str, Measurement]],
-) -> DraftCost:
-    generated = bench.generated
-    counts = [walked(a) if generated else every_start(a, False) for a in agreed]
-    made = tuple(
-        _acceptance(feeding, counts[i], counts[0], agreed[i], generated) for i, feeding in enumerate(tried)
-    )
-    verdict, headline, notes, following = judged(made, served.comparison, served.feeds, draft, generated)
-    side = [
-        FedSide(
-            path=s.path,
-            engine=s.manifest.engine,
-            version=s.manifest.engine_version,
-            slots=f.keys,
-            places=tuple(
-                "not told" if n is None else worded(n, s.manifest.num_layers) for n in served.numbers(i)
-            ),
-            why=f.why,
-            target=t.why,
-        )
-        for i, (s, f, t) in enumerate(
-            zip((served.ref, served.cand), served.feeds, bench.targets, strict=True)
-        )
-    ]
-    return DraftCost(
-        schema=SCHEMA,
-        hsparity=hsparity.__version__,
-        verdict=verdict,
-        headline=headline,
-        draft=draft.spelled,
-        layout=draft.layout,
-        runner=f"hsparity {hsparity.__version__}, float32",
-        model=str(asked.model or model.name),
-        steps=asked.steps,
-        tokens="steps along the generated text, as an engine takes them"
-        if generated
-        else "every row as a start: the captures hold too little generated text",
-        ref=side[0],
-        cand=side[1],
-        prompts=len(rows),
-        dropped=tuple(dropped),
-        states=served.comparison.headline,
-        state_verdict=served.comparison.verdict,
-        feeds=made,
-        positions=_by_position(agreed[0], agreed[1], generated),
-        by_prompt=tuple(
-            Bin(p.prompts[0], int(counts[0].steps_p[i]), _rate(counts[0], i), _rate(counts[1], i))
-            for i, p in enumerate(rows)
-        ),
-        notes=tuple(notes),
-        next=tuple(_filled(line, served, draft) for line in following),
-        command=asked.command,
-        beside=_beside(served, records, tried, agreed, rows, asked),
-    )
-
-
-def _beside(
-    served: Served,
-    records: Sequence[tuple[str, Measurement]],
-    tried: Sequence[Feeding],
-    agreed: Sequence[Sequence[Agreement]],
-    rows: Sequence[PromptRows],
-    asked: Asked,
-) -> tuple[Beside, ...]:
-    """The measurements, each beside the feeding of the same boundaries by the same engine."""
-    engines = served.ref.manifest.engine, served.cand.manifest.engine
-    numbers = [tuple(n for n in served.numbers(i) if n is not None) for i in (0, 1)]
-    undone = [f.key for f in tried if f.key == "undone:all" or f.key.startswith("undone:HS")][-1:]
-    choices = [Choice("cand", engines[1], numbers[1])]
-    choices += [Choice(key, engines[1], numbers[0]) for key in undone]
-    choices += [Choice("ref", engines[0], numbers[0])]
-    by_key = {feeding.key: agreement for feeding, agreement in zip(tried, agreed, strict=True)}
-    return tuple(
-        beside(path, record, choices, by_key, rows, served.ref, asked.steps) for path, record in records
-    )
-
-
-def summary(found: DraftCost) -> Cost:
-    """What a comparison's headline says of it."""
-    ref, cand = found.feed("ref"), found.feed("cand")
-    change = cand.change
-    assert change is not None  # only the reference's own feeding has none
-    return Cost(
-        draft=found.draft,
-        verdict=found.verdict,
-        headline=found.headline,
-        ref=ref.accepted.value,
-        cand=cand.accepted.value,
-        low=None if change.high is None else -change.high,
-        high=None if change.low is None else -change.low,
-        undone={
-            f.key.partition(":")[2]: f.accepted.value for f in found.feeds if f.key.startswith("undone:HS")
-        },
-    )
-
-
-def _filled(line: str, served: Served, draft: Draft) -> str:
-    quoted = {
-        "ref": shlex.quote(served.ref.path),
-        "cand": shlex.quote(served.cand.path),
-        "draft": shlex.quote(draft.spelled),
-    }
-    return line.format(**quoted)
-
-
-def _acceptance(
-    feeding: Feeding, counts: Counts, base: Counts, rows: Sequence[Agreement], generated: bool
-) -> Acceptance:
-    sampled, together = overlap_rates(rows, generated)
-    return Acceptance(
-        key=feeding.key,
-        words=feeding.words,
-        steps=int(counts.steps_p.sum()),
-        accepted=estimate(counts),
-        by_position=counts.by_position,
-        conditional=counts.conditional,
-        agreement=agreement_rates(rows, generated),
-        sampled=sampled,
-        sampled_accepted=together,
-        change=None if feeding.key == "ref" else difference(base, counts),
-        stands_in=feeding.stands_in,
-        note=feeding.note,
-    )
-
-
-def _rate(counts: Counts, i: int) -> float:
-    steps = int(counts.steps_p[i])
-    return float(counts.accepted_pk[i].sum() / steps) if steps else float("nan")
-
-
-def _by_position(ref: Sequence[Agreement], cand: Sequence[Agreement], generated: bool) -> tuple[Bin, ...]:
-    """Every row of a range of positions as a start."""
-    found = []
-    for low, high in zip(EDGES, (*EDGES[1:], 1 << 40), strict=True):
-        cut = (
-            [_between(a, low, high, generated) for a in ref],
-            [_between(a, low, high, generated) for a in cand],
-        )
-        both = [every_start(rows, False) for rows in cut]
-        if steps := int(both[0].steps_p.sum()):
-            label = f"{low}-{high - 1}" if high < 1 << 40 else f"{low}-"
-            found.append(Bin(label, steps, both[0].accepted, both[1].accepted))
-    return tuple(found)
-
-
-def _between(a: Agreement, low: int, high: int, generated: bool) -> Agreement:
-    first = max(low, a.prefill - 1 if generated else 0)
-    return Agreement(a.prompt, a.prefill, a.match_ks[:, first:high], a.overlap_ks[:, first:high])

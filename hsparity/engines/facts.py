@@ -61,7 +61,7 @@ ENGINES: dict[str, EngineFacts] = {
             "attention runs on torch_native only; MLA models need the absorbed path, which the probe forces",
             "gpt-oss: torch_native refuses it; DeepSeek needs yarn in its config",
             "quantised weights: none of W4A16, W8A8, FP8, AWQ, GPTQ has a kernel",
-            "speculative decoding and tensor parallel: CPU kernels are missing",
+            "speculative decoding and tensor parallel outside hsparity: CPU kernels are missing (drafter measure has stand-ins)",
             "bfloat16 under the Triton interpreter is garbage without an error",
         ),
         (),

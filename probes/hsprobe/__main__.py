@@ -1,4 +1,4 @@
-"""python -m hsprobe capture|stage|check|convert: what runs under an engine's interpreter."""
+"""python -m hsprobe capture|measure|stage|check|convert: what runs under an engine's interpreter."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ def main(arguments: list[str] | None = None) -> int:
     command = commands.add_parser("capture", help="run an engine and write a capture folder")
     command.add_argument("--spec", type=Path, required=True, help="a capture spec, JSON")
     command.add_argument("--out", type=Path, required=True, help="the capture folder; resumed when it exists")
+    command = commands.add_parser("measure", help="run an engine with a draft and write what it accepted")
+    command.add_argument("--spec", type=Path, required=True, help="a capture spec with a draft, JSON")
+    command.add_argument("--out", type=Path, required=True, help="a working folder")
     command = commands.add_parser(
         "stage", help="copy the probe and its entry points into a PYTHONPATH folder"
     )
@@ -48,11 +51,12 @@ def main(arguments: list[str] | None = None) -> int:
         return _check(options.folder)
     if options.command == "convert":
         return _convert(options.source, options.target)
-    return _capture(options.spec, options.out)
+    return _drive(options.command, options.spec, options.out)
 
 
-def _capture(spec_path: Path, out: Path) -> int:
+def _drive(command: str, spec_path: Path, out: Path) -> int:
     from .drive import capture
+    from .measure import measure
     from .schema import CaptureSpec
 
     # Engines print on stdout from native code too; the events alone keep it, everything else goes to stderr.
@@ -68,7 +72,7 @@ def _capture(spec_path: Path, out: Path) -> int:
             spec = CaptureSpec.from_json(spec_path.read_text())
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ProbeError("E105", f"{spec_path} is not a capture spec: {error}") from error
-        capture(spec, out, emit)
+        (measure if command == "measure" else capture)(spec, out, emit)
     except ProbeError as error:
         if error.__cause__ is not None:
             traceback.print_exception(error.__cause__)

@@ -45,7 +45,7 @@ def capture(spec: CaptureSpec, out: Path, emit: Emit | None = None) -> CaptureMa
         return finished
     emit({"event": "loading", "engine": spec.engine, "model": spec.model, "done": len(writer.done)})
     clock = time.perf_counter()
-    engine = _guarded(out, f"{spec.engine} failed while loading", lambda: _engine(spec).load(spec, out))
+    engine = guarded(out, f"{spec.engine} failed while loading", lambda: _engine(spec).load(spec, out))
     try:
         info = engine.info()
         timing = Timing(out, spec, time.perf_counter() - clock)
@@ -155,7 +155,7 @@ def _generate(
     spec: CaptureSpec, out: Path, engine: Any, batch: Sequence[PromptSpec]
 ) -> dict[str, Completion]:
     what = f"{spec.engine} failed on a batch of {len(batch)} prompts from {batch[0].id!r}"
-    answers: list[Completion] = _guarded(out, what, lambda: engine.generate(batch))
+    answers: list[Completion] = guarded(out, what, lambda: engine.generate(batch))
     completions = {}
     for answer in answers:
         # Some engines have to generate one token to run a prompt at all; what nobody asked for is left out.
@@ -196,7 +196,7 @@ def _engine(spec: CaptureSpec) -> Any:
         raise ProbeError("E107", f"no engine is called {spec.engine!r}", f"known: {known}") from None
 
 
-def _guarded(out: Path, what: str, call: Callable[[], Answer]) -> Answer:
+def guarded(out: Path, what: str, call: Callable[[], Answer]) -> Answer:
     """The result of `call`; an engine's own failure becomes ProbeError E303, a full disk E205."""
     try:
         return call()

@@ -15,6 +15,7 @@ OUT_ENV = "HSPROBE_OUT"  # the capture folder
 SHIMS_ENV = (
     "HSPROBE_SHIMS"  # comma list of shims the launcher put around the engine: "libcuda-stub,mla-absorb"
 )
+MEASURED_FILE = "measured.json"  # in the working folder of a measurement: what measure.py wrote
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class CaptureSpec:
     sites: tuple[
         str, ...
     ]  # site keys asked of the hooks; "boundary.*" etc. are expanded by the probe (L is known there)
-    mechanism: str = "hooks"  # "hooks" | "native" | "both"
+    mechanism: str = "hooks"  # "hooks" | "native" | "both"; "drafts" measures a draft and keeps no rows
     native_ids: tuple[int, ...] = ()  # exactly as a draft config would give them
     generate: int = 0  # tokens to decode after each prompt
     batch: int = 1  # prompts submitted to the engine together
@@ -83,10 +83,14 @@ class CaptureSpec:
     trust_remote_code: bool = False
     engine_args: dict[str, Any] = field(default_factory=dict)  # passed through to the engine's constructor
     env: dict[str, str] = field(default_factory=dict)  # set in the engine's processes
+    draft: str = ""  # mechanism "drafts": the EAGLE-3 head's folder
+    draft_steps: int = 0  # tokens it drafts between two steps of the target
+    stop_ids: tuple[int, ...] = ()  # mechanism "drafts": a text ends behind one of these
 
     def sha256(self) -> str:
-        # Specs written before there was an `env` keep their digest.
-        return canonical_sha256({k: v for k, v in asdict(self).items() if k != "env" or v})
+        # Specs written before there were these fields keep their digest.
+        later = ("env", "draft", "draft_steps", "stop_ids")
+        return canonical_sha256({k: v for k, v in asdict(self).items() if k not in later or v})
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1, sort_keys=True)
@@ -100,6 +104,7 @@ class CaptureSpec:
         )
         raw["sites"] = tuple(raw["sites"])
         raw["native_ids"] = tuple(raw["native_ids"])
+        raw["stop_ids"] = tuple(raw.get("stop_ids", ()))
         return cls(**{k: v for k, v in raw.items() if k in cls.__dataclass_fields__})
 
 

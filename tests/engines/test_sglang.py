@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 
 from hsparity.errors import HsparityError
-from hsprobe.engines import sglang_engine
+from hsprobe.engines import sglang_arguments
 from hsprobe.protocol import ProbeError
 from hsprobe.schema import CaptureSpec, PromptSpec
 
@@ -112,7 +112,7 @@ def refused(**fields: Any) -> ProbeError:
     prompts = (PromptSpec("p", (1, 2, 3)),)
     spec = CaptureSpec("sglang", "no-model", prompts, ("boundary.*",), **{"native_ids": (2,), **fields})
     with pytest.raises(ProbeError) as caught:
-        sglang_engine.engine_arguments(spec)
+        sglang_arguments.engine_arguments(spec)
     return caught.value
 
 
@@ -366,7 +366,7 @@ def test_interpreted_triton_refuses_bfloat16(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert refused(engine_args={"attention_backend": "triton"}).code == "E306"
     spec = CaptureSpec("sglang", "no-model", (PromptSpec("p", (1,)),), (), dtype="float32")
-    assert sglang_engine.engine_arguments(spec)["dtype"] == "float32"
+    assert sglang_arguments.engine_arguments(spec)["dtype"] == "float32"
 
 
 @pytest.mark.parametrize("fields", [{"pp_size": 2}, {"dp_size": 2}, {"speculative_algorithm": "EAGLE3"}])

@@ -21,7 +21,7 @@ from ..protocol import Completion, EngineInfo, ProbeError, from_environment
 from ..schema import CaptureSpec, PromptSpec, Site
 from ..spool import FOLDER
 from ..stack import FACTS_FILE, load_facts
-from . import sglang_runner, sglang_shims
+from . import sglang_arguments, sglang_runner, sglang_shims, sglang_verify
 
 NAME = "sglang"
 PLUGIN_GROUP = "sglang.srt.plugins"
@@ -33,18 +33,6 @@ DISTRIBUTIONS = (
     "transformers",
     "triton",
 )  # whose versions matter
-PAGE_MARGIN = 64  # cache slots a request may waste on page rounding
-
-# What a graph-free run of layer hooks needs; asking for the opposite is refused.
-GRAPH_ARGUMENTS = {
-    "disable_cuda_graph": lambda v: v is False,
-    "cuda_graph_backend_decode": lambda v: v not in (None, "disabled"),
-    "cuda_graph_backend_prefill": lambda v: v not in (None, "disabled"),
-    "cuda_graph_config": bool,
-    "enable_torch_compile": bool,
-}
-# What spreads rows or layers over ranks so that no rank holds a pass.
-SPREADING_ARGUMENTS = ("pp_size", "pipeline_parallel_size", "dp_size", "data_parallel_size", "attn_cp_size")
 
 _installed = False
 
@@ -62,6 +50,8 @@ def plugin() -> None:
         return  # the detokenizer; hooking there would only import the whole engine
     sglang_shims.apply(sglang_shims.requested())
     sglang_runner.install(spec, out)
+    if spec.mechanism == "drafts":
+        sglang_verify.install(out)
 
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
@@ -76,13 +66,15 @@ def load(spec: CaptureSpec, out: Path) -> SglangEngine:
     Raises ProbeError E301 where SGLang is not importable, E302 when the plugin did not reach the model, E303
     when the engine dies, E306 when it cannot do what the spec asks.
     """
-    arguments = engine_arguments(spec)
+    arguments = sglang_arguments.engine_arguments(spec)
     for name in (sglang_runner.ERROR_FILE, FACTS_FILE):
         (out / FOLDER / name).unlink(missing_ok=True)
     if arguments["device"] == "cpu":
         os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
         if int(arguments.get("tp_size") or 1) > 1:
             sglang_shims.prepare_cpu_ranks(int(arguments["tp_size"]))
+        if spec.mechanism == "drafts":
+            sglang_shims.need(sglang_shims.CPU_DRAFTS)
     try:
         import sglang
     except ModuleNotFoundError as error:
@@ -101,78 +93,6 @@ def load(spec: CaptureSpec, out: Path) -> SglangEngine:
             f"tried with {sglang_runner.TRIED}; SGLANG_PLUGINS must not leave hsprobe out",
         )
     return SglangEngine(spec, out, engine, arguments)
-
-
-def engine_arguments(spec: CaptureSpec) -> dict[str, Any]:
-    """The keyword arguments for sglang.Engine: defaults for a capture, then `spec.engine_args` as given.
-
-    Raises ProbeError E306 for combinations that would capture nothing or the wrong thing.
-    """
-    device = spec.engine_args.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
-    longest = max((len(p.token_ids) + spec.generate for p in spec.prompts), default=1)
-    arguments: dict[str, Any] = {
-        "model_path": spec.model,
-        "dtype": spec.dtype,
-        "device": device,
-        "trust_remote_code": spec.trust_remote_code,
-        "skip_tokenizer_init": True,  # prompts enter as token ids
-        "disable_radix_cache": True,
-        "chunked_prefill_size": -1,
-        "max_prefill_tokens": max(16384, longest * spec.batch),
-        "max_running_requests": max(spec.batch, 1),
-        "disable_overlap_schedule": True,  # overlapped decoding runs finished requests one step too far
-        "random_seed": 0,
-        "log_level": "info",
-    }
-    if spec.revision:
-        arguments["revision"] = spec.revision
-    if device == "cpu":
-        tokens = max(1024, (longest + PAGE_MARGIN) * max(spec.batch, 1))
-        arguments |= {
-            "attention_backend": "torch_native",
-            "disable_custom_all_reduce": True,
-            "max_total_tokens": tokens,
-            "mem_fraction_static": 0.2,
-        }
-    if device == "cpu" or spec.mechanism in sglang_runner.HOOKS:
-        arguments["disable_cuda_graph"] = True
-    if spec.mechanism in sglang_runner.NATIVE:
-        arguments |= {
-            "enable_return_aux_hidden_states": True,
-            "speculative_algorithm": "EAGLE3",
-            "return_aux_hidden_state_layer_ids": list(spec.native_ids) or None,
-        }
-    arguments |= spec.engine_args
-    _refuse(spec, arguments)
-    return arguments
-
-
-def _refuse(spec: CaptureSpec, arguments: dict[str, Any]) -> None:
-    if spec.mechanism in sglang_runner.HOOKS:
-        for name, asks_for_graphs in GRAPH_ARGUMENTS.items():
-            if name in spec.engine_args and asks_for_graphs(spec.engine_args[name]):
-                raise ProbeError(
-                    "E306",
-                    f"{name}={spec.engine_args[name]!r}: replayed graphs call no layer hooks",
-                    "drop the argument, or use --mechanism native, which survives graphs",
-                )
-    for name in SPREADING_ARGUMENTS:
-        if int(arguments.get(name) or 1) > 1:
-            raise ProbeError(
-                "E306", f"{name}={arguments[name]}: no rank holds every row of a pass", "use tp_size"
-            )
-    if arguments.get("speculative_algorithm") and not arguments.get("enable_return_aux_hidden_states"):
-        raise ProbeError(
-            "E306",
-            "a live draft puts rejected tokens into the passes",
-            "capture the target without speculation",
-        )
-    if os.environ.get("TRITON_INTERPRET") == "1" and arguments["dtype"] == "bfloat16":
-        raise ProbeError(
-            "E306",
-            "bfloat16 under TRITON_INTERPRET gives norms of 1e10 without any error",
-            "use float32 or float16, or attention_backend torch_native",
-        )
 
 
 def child_failed(signum: int, frame: Any) -> None:
@@ -215,6 +135,10 @@ class SglangEngine:
 
     def generate(self, prompts: Sequence[PromptSpec]) -> list[Completion]:
         """Run `prompts` as one batch. Raises ProbeError with the model process's own reason when it fails."""
+        return [completion for completion, _ in self.answers(prompts)]
+
+    def answers(self, prompts: Sequence[PromptSpec]) -> list[tuple[Completion, dict[str, Any]]]:
+        """As `generate`, each with SGLang's own meta_info."""
         requests = [sglang_runner.request_id(self.sent + i, p.id) for i, p in enumerate(prompts)]
         self.sent += len(prompts)
         logprobs = "prompt_logprobs" in self.spec.sites
@@ -225,14 +149,18 @@ class SglangEngine:
                 # SGLang's prefill always samples one token; without --generate it is dropped.
                 sampling_params={
                     "temperature": 0,
-                    "ignore_eos": True,
+                    "ignore_eos": not self.spec.stop_ids,  # it would hide them too
+                    "stop_token_ids": list(self.spec.stop_ids) or None,
                     "max_new_tokens": max(self.spec.generate, 1),
                 },
                 return_logprob=logprobs,
                 logprob_start_len=0 if logprobs else -1,
                 top_logprobs_num=TOP_LOGPROBS if logprobs else 0,
             )
-        return [self._completion(p, r, a) for p, r, a in zip(prompts, requests, answers, strict=True)]
+        return [
+            (self._completion(p, r, a), a["meta_info"])
+            for p, r, a in zip(prompts, requests, answers, strict=True)
+        ]
 
     def close(self) -> None:
         """Stop SGLang and wait for its processes."""
@@ -290,7 +218,11 @@ def _not_applied(asked: dict[str, Any], resolved: dict[str, Any], mode: str) -> 
     """The arguments that SGLang took and then changed: name -> asked, applied."""
     changed = {n: {"asked": v, "applied": resolved[n]} for n, v in asked.items() if resolved.get(n, v) != v}
     if mode == "eager":  # torch_native drops graphs and leaves the argument as it was
-        graphs = {n: v for n, v in asked.items() if n in GRAPH_ARGUMENTS and GRAPH_ARGUMENTS[n](v)}
+        graphs = {
+            n: v
+            for n, v in asked.items()
+            if n in sglang_arguments.GRAPH_ARGUMENTS and sglang_arguments.GRAPH_ARGUMENTS[n](v)
+        }
         changed |= {name: {"asked": value, "applied": "eager"} for name, value in graphs.items()}
     return changed
 

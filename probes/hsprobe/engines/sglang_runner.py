@@ -74,7 +74,7 @@ def install(spec: CaptureSpec, out: Path) -> None:
     scheduler = "sglang.srt.managers.scheduler.Scheduler"
     HookRegistry.register(f"{runner}.load_model", loaded, HookType.AROUND)
     HookRegistry.register(f"{runner}.init_cuda_graphs", ready, HookType.AROUND)
-    if spec.mechanism != "none":
+    if spec.mechanism not in ("none", "drafts"):
         HookRegistry.register(f"{runner}.forward", forward, HookType.AROUND)
     if any(p.forced for p in spec.prompts):
         HookRegistry.register(f"{runner}.sample", sample, HookType.AROUND)
@@ -109,7 +109,7 @@ class ModelProbe:
 
     def __init__(self, spec: CaptureSpec, out: Path, runner: Any) -> None:
         self.spec, self.out, self.runner = spec, out, runner
-        self.rank, self.ranks = _rank(runner)
+        self.rank, self.ranks = rank_of(runner)
         self.recorder = StepRecorder(out, self.rank)
         self.active = False  # inside a pass that is recorded
         self.rows = 0
@@ -257,7 +257,8 @@ def prompt_of(request: str) -> str:
     return request.removeprefix(REQUEST_PREFIX).partition("-")[2]
 
 
-def _rank(runner: Any) -> tuple[int, int]:
+def rank_of(runner: Any) -> tuple[int, int]:
+    """A model runner's tensor-parallel rank, and how many there are."""
     try:
         from sglang.srt.runtime_context import get_parallel
     except ImportError:  # before 0.5.2x the runner holds them

@@ -6,8 +6,10 @@ import os
 from typing import Any
 
 from ..protocol import SHIMS_ENV, ProbeError
+from . import sglang_eagle_shims
 
 CPU_RANKS = "cpu-tensor-parallel"
+CPU_DRAFTS = "cpu-eagle"
 LAUNCHER_SHIMS = ("libcuda-stub",)  # the launcher's own business: LD_LIBRARY_PATH
 
 
@@ -16,10 +18,15 @@ def requested() -> tuple[str, ...]:
     return tuple(name for name in os.environ.get(SHIMS_ENV, "").split(",") if name)
 
 
+def need(name: str) -> None:
+    """Name a shim in the environment of the processes that SGLang starts."""
+    if name not in requested():
+        os.environ[SHIMS_ENV] = ",".join((*requested(), name))
+
+
 def prepare_cpu_ranks(ranks: int) -> None:
     """Let `ranks` processes share this machine's cores, and name the shim they need in the environment."""
-    if CPU_RANKS not in requested():
-        os.environ[SHIMS_ENV] = ",".join((*requested(), CPU_RANKS))
+    need(CPU_RANKS)
     cores = sorted(os.sched_getaffinity(0))
     shares = [cores[rank::ranks] or cores for rank in range(ranks)]
     binding = "|".join(",".join(str(core) for core in share) for share in shares)
@@ -59,4 +66,4 @@ def _disable_pynccl() -> None:
     HookRegistry.register(target, disabled, HookType.AROUND)
 
 
-SHIMS = {"mla-absorb": _absorb_mla, CPU_RANKS: _disable_pynccl}
+SHIMS = {"mla-absorb": _absorb_mla, CPU_RANKS: _disable_pynccl, CPU_DRAFTS: sglang_eagle_shims.apply}

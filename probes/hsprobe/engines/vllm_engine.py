@@ -16,7 +16,7 @@ from .. import stack as stacks
 from ..protocol import Completion, EngineInfo, ProbeError, from_environment
 from ..schema import CaptureSpec, PromptSpec
 from ..spool import FOLDER
-from . import vllm_facts, vllm_forced
+from . import vllm_facts, vllm_forced, vllm_verify
 from .vllm_runner import ERROR_FILE, attach
 
 NAME = "vllm"
@@ -49,7 +49,7 @@ def plugin() -> None:
 
     def init_device(self: Any) -> None:
         original(self)
-        attach(self.worker, spec, out)
+        (vllm_verify.attach if spec.mechanism == "drafts" else attach)(self.worker, spec, out)
 
     # The worker has made its model runner here, whatever its class, and not yet loaded the weights.
     WorkerWrapperBase.init_device = init_device
@@ -104,6 +104,8 @@ def engine_arguments(spec: CaptureSpec) -> dict[str, Any]:
         "seed": 0,
         **spec.engine_args,
     }
+    if spec.mechanism == "drafts":
+        arguments = vllm_verify.with_draft(spec, arguments)
     if any(p.forced for p in spec.prompts):
         arguments["logits_processors"] = [*arguments.get("logits_processors", ()), vllm_forced.NAME]
     if spec.mechanism in ("native", "both"):
@@ -209,6 +211,7 @@ class VllmEngine:
             temperature=0.0,
             max_tokens=max(self.decoded(prompt), 1),
             ignore_eos=True,
+            stop_token_ids=list(self.spec.stop_ids) or None,
             detokenize=False,
             prompt_logprobs=TOP_LOGPROBS if "prompt_logprobs" in self.spec.sites else None,
             extra_args={vllm_forced.KEY: list(prompt.forced)} if prompt.forced else None,

@@ -149,7 +149,7 @@ class RunnerProbe:
         self.expected = {s.key for s in wanted}
         self.register(stack, [s for s in wanted if s.kind != "final_norm"])
         stacks.save_norm(self.out, stack)
-        aux = getattr(_holder(model), "aux_hidden_state_layers", None) if self.native else None
+        aux = getattr(aux_holder(model), "aux_hidden_state_layers", None) if self.native else None
         vllm_facts.save_loaded(self.out, self.runner, stack, moe, aux)
 
     def refuse(self, stack: stacks.Stack, mode: str) -> None:
@@ -314,7 +314,7 @@ def _router_of(mlp: nn.Module | None, site: Site) -> Any:
     )
 
 
-def _holder(model: nn.Module) -> Any:
+def aux_holder(model: nn.Module) -> Any:
     """The module that keeps the aux layer ids, found as vLLM's own setter finds it."""
     find = getattr(model, "get_language_model", None)
     parent: Any = find() if callable(find) else getattr(model, "language_model", model)
