@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hsparity.cli import drafter_page
+from hsparity.drafter.result import SCHEMA, DraftCost
 from hsparity.model import Comparison, from_json
-from hsparity.report import Options, reporters
+from hsparity.report import Options, cost_page, reporters
 
 ROOT = Path(__file__).parent
 OPTIONS = {"html": Options(), "terminal": Options(width=80), "markdown": Options()}
@@ -18,13 +20,26 @@ def specimens() -> list[Path]:
 
 def render(folder: Path) -> dict[str, str]:
     """File names and texts of a specimen's reports."""
-    result: Comparison = from_json((folder / "report.json").read_text(encoding="utf-8"))
+    saved = (folder / "report.json").read_text(encoding="utf-8")
+    texts = _cost(saved) if f'"{SCHEMA}"' in saved else _comparison(saved)
+    return {name: text.rstrip("\n") + "\n" for name, text in texts.items()}
+
+
+def _comparison(saved: str) -> dict[str, str]:
+    result: Comparison = from_json(saved)
     known = reporters()
-    texts = {
+    return {
         f"report{known[name].suffix}": known[name].render(result, options)
         for name, options in OPTIONS.items()
     }
-    return {name: text.rstrip("\n") + "\n" for name, text in texts.items()}
+
+
+def _cost(saved: str) -> dict[str, str]:
+    cost = DraftCost.from_json(saved)
+    return {
+        "report.html": cost_page.render(cost),
+        "report.txt": drafter_page.render(cost, OPTIONS["terminal"]),
+    }
 
 
 def build() -> None:

@@ -230,13 +230,14 @@ def _wanted(given: dict[str, Any]) -> Wanted:
     dataset.claimed = slotnames.aux_count(names)
     model = given["model"] or dataset.said().model
     serving = _serving(given, model) if given["engine"] else None
+    boundaries = _boundaries(given, model)
     return Wanted(
         dataset=dataset,
         work=_work(given, path),
         names=names,
         serving=serving,
         against=given["against"],
-        boundaries=_boundaries(given, model),
+        boundaries=boundaries,
         floors=given["floors"],
         sample=given["sample"],
         seed=given["seed"],
@@ -244,7 +245,7 @@ def _wanted(given: dict[str, Any]) -> Wanted:
         scan=not given["no_scan"],
         repair=Path(given["repair"]) if given["repair"] else None,
         typed=("hsparity", *sys.argv[1:]),
-        price=pricing(given["draft"], model),
+        price=pricing(given["draft"], model, served=boundaries),
     )
 
 

@@ -211,7 +211,7 @@ def compare(
 
     names = slotnames.parse(slots)
     Query(tol=tol)  # a bad --tol ends here, before an engine is started
-    price = pricing(draft, tokens=tokens or "")
+    price = pricing(draft, model or "", tokens or "")
     chosen = sides.resolve_pair(
         ref,
         cand,

@@ -13,6 +13,7 @@ from .grouped import GroupedCommand, grouped_option
 from .output import console_options, open_outputs, write_reports
 
 if TYPE_CHECKING:
+    from ..drafter.result import DraftCost
     from ..model import Comparison
 
 REPORTS, OUTPUT = "Reports", "Output"
@@ -46,8 +47,8 @@ def report(
 ) -> int:
     """Show a saved comparison again.
 
-    RESULT is a file that hsparity compare --json wrote; '-' reads standard input. Needs
-    neither the captures nor torch. Exits 0 whatever the verdict was.
+    RESULT is a file that hsparity compare --json wrote, or hsparity drafter --json; '-' reads
+    standard input. Needs neither the captures nor torch. Exits 0 whatever the verdict was.
 
     \b
     Examples:
@@ -55,14 +56,31 @@ def report(
       hsparity report result.json --html report.html --markdown issue.md
     """
     outputs = open_outputs(html=html, json=json_, markdown=markdown)
-    write_reports(_read(result), outputs, console_options(color, quiet=quiet, verbose=verbose))
+    options = console_options(color, quiet=quiet, verbose=verbose)
+    found = _read(result)
+    from ..drafter.result import DraftCost
+
+    if not isinstance(found, DraftCost):
+        write_reports(found, outputs, options)
+        return 0
+    if markdown:
+        raise HsparityError(
+            "E103",
+            "a result of hsparity drafter has no Markdown summary",
+            (f"--markdown {markdown}",),
+            "leave --markdown out: the page on standard output can be pasted",
+        )
+    from .drafter_page import publish
+
+    publish(found, outputs, options)
     return 0
 
 
-def _read(path: str) -> Comparison:
+def _read(path: str) -> Comparison | DraftCost:
     """The result in a file. Raises E213 for anything else."""
+    from ..drafter.result import SCHEMA, DraftCost
     from ..model import from_json
-    from ..report.validate import validate
+    from ..report.validate import validate, validate_cost
 
     name = "standard input" if path == "-" else path
     try:
@@ -71,6 +89,10 @@ def _read(path: str) -> Comparison:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise HsparityError("E213", f"cannot read {name}", (str(reason),), _HELP) from error
     try:
+        if f'"{SCHEMA}"' in text:
+            cost = DraftCost.from_json(text)
+            validate_cost(cost)
+            return cost
         comparison = from_json(text)
         validate(comparison)
     # A file of another shape fails wherever its first odd value is met; to its owner each is the same.

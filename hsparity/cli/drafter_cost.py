@@ -10,7 +10,7 @@ import click
 from ..errors import HsparityError
 from .grouped import GroupedCommand, grouped_option
 from .id_list import read_ids
-from .output import EXIT_CODES, console_options, open_outputs, tell, write_file
+from .output import EXIT_CODES, console_options, open_outputs, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -119,18 +119,9 @@ def cost(**given: Any) -> int:
     """
     outputs = open_outputs(html=given["html"], json=given["json_"])
     result = _run(given)
-    from .drafter_page import as_html, render
+    from .drafter_page import publish
 
-    options = console_options(given["color"], quiet=given["quiet"], verbose=given["verbose"])
-    texts = {"json": lambda: result.to_json(indent=1) + "\n", "html": lambda: as_html(result, options)}
-    if outputs.get("json") == "-":
-        click.echo(result.to_json(indent=1))
-    else:
-        click.echo(render(result, options), color=options.color)
-    for name, path in outputs.items():
-        if path != "-":
-            write_file(path, texts[name]())
-            tell(f"{name} report: {path}")
+    publish(result, outputs, console_options(given["color"], quiet=given["quiet"], verbose=given["verbose"]))
     return int(EXIT_CODES[result.verdict.value])
 
 
@@ -181,10 +172,13 @@ def _prompts(file: str | None, model: str) -> tuple[tuple[int, ...], ...]:
     return tuple(p.token_ids for p in prompts.load(Path(file), specs.resolve_model(model, "")))
 
 
-def pricing(spelled: str | None, model: str = "", tokens: str = "") -> Price | None:
+def pricing(
+    spelled: str | None, model: str = "", tokens: str = "", served: tuple[int, ...] = ()
+) -> Price | None:
     """What a difference costs the head named by --draft, for the headline of another command; None where none is named.
 
-    The head is opened now, before an engine is started. Raises E260 to E262.
+    `served`: the boundaries that the candidate feeds, where they are known. The head is opened now, before an engine is started.
+    Raises E260 to E262.
     """
     if spelled is None:
         return None
@@ -198,7 +192,7 @@ def pricing(spelled: str | None, model: str = "", tokens: str = "") -> Price | N
         from ..drafter.recording import summary
         from .progress import Progress
 
-        asked = Asked(model=model or ref.manifest.model or cand.manifest.model, tokens=tokens)
+        asked = Asked(model=model or ref.manifest.model or cand.manifest.model, tokens=tokens, served=served)
         try:
             with Progress("drafting") as progress:
                 return summary(run(draft, ref, cand, floors, asked, progress))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .plain_page import STYLES, as_page, entry, framed, wrapped
+import click
+
+from .output import tell, write_file
+from .plain_page import STYLES, entry, framed, wrapped
 
 if TYPE_CHECKING:
-    from ..drafter.result import Acceptance, Beside, Bin, DraftCost, Estimate, FedSide
+    from ..drafter.result import Acceptance, Beside, Bin, DraftCost, FedSide
     from ..report.base import Options
 
 SHOWN_PROMPTS = 3
@@ -27,9 +29,21 @@ def render(cost: DraftCost, options: Options) -> str:
     return framed(word, lines, STYLES[cost.verdict.value], options).rstrip()
 
 
-def as_html(cost: DraftCost, options: Options) -> str:
-    """The page as one HTML file that asks nothing of the network."""
-    return as_page(f"{cost.verdict.value.upper()}: {cost.draft}", lambda wide: render(cost, wide), options)
+def publish(cost: DraftCost, outputs: dict[str, str], options: Options) -> None:
+    """Write every report asked for; the page goes to stdout unless a report took it with '-'. Raises E106."""
+    from ..report.cost_page import render as as_html
+
+    texts = {"json": lambda: cost.to_json(indent=1) + "\n", "html": lambda: as_html(cost)}
+    for name, path in outputs.items():
+        if path == "-":
+            click.echo(texts[name](), nl=False)
+        else:
+            write_file(path, texts[name]())
+    if "-" not in outputs.values():
+        click.echo(render(cost, options), color=options.color)
+    for name, path in outputs.items():
+        if path != "-":
+            tell(f"{name} report: {path}")
 
 
 def _what(cost: DraftCost, options: Options) -> list[str]:
@@ -48,14 +62,17 @@ def _side(side: FedSide) -> str:
 
 
 def _body(cost: DraftCost, options: Options) -> list[str]:
-    main = [f for f in cost.feeds if f.key in ("ref", "cand", "noise") or f.key.startswith("undone:")]
+    from ..report.cost_values import feeds_of, main_feeds
+    from ..report.spelling import clean
+
+    main = main_feeds(cost)
     lines = _table("fed with", main, options)
     lines += [line for f in main if f.note for line in _how(f, options)]
     for head, prefix in (
         ("ref, but from the candidate", "only:"),
         ("ref, of other layers", "shift:"),
     ):
-        rows = [f for f in cost.feeds if f.key.startswith(prefix)]
+        rows = feeds_of(cost, prefix)
         lines += ["", *_table(head, rows, options, brief=True)] if rows else []
     lines += ["", *_bins("position in the text", cost.positions, options)] if cost.positions else []
     prompts = cost.by_prompt if options.verbose else _worst(cost.by_prompt)
@@ -67,7 +84,9 @@ def _body(cost: DraftCost, options: Options) -> list[str]:
     lines += entry("target", _targets(cost), options)
     for text in (*cost.dropped[:3], *cost.notes):
         lines += entry("note", text, options)
-    return [*lines, "", *(f"next      {command}" for command in cost.next)]
+    if cost.fix:
+        lines += ["", *(line for text in cost.fix for line in entry("fix", text, options))]
+    return [*lines, "", *(f"next      {clean(command)}" for command in cost.next)]
 
 
 def _targets(cost: DraftCost) -> str:
@@ -86,46 +105,39 @@ def _how(feeding: Acceptance, options: Options) -> list[str]:
 
 def _table(head: str, feeds: Sequence[Acceptance], options: Options, brief: bool = False) -> list[str]:
     from ..report.columns import Column, table
+    from ..report.cost_values import number, percent, spread
+    from ..report.spelling import clean
 
+    changes = [f.change for f in feeds]
     columns = [
-        Column(head, tuple(f.words for f in feeds), left=True),
-        Column("accepted", tuple(f"{f.accepted.value:.2f}" for f in feeds)),
-        Column("change", tuple(_change(f.change) for f in feeds), left=True, rank=3, name="change"),
-        Column("change", tuple(_value(f.change) for f in feeds), left=True, name="change"),
+        Column(head, tuple(clean(f.words) for f in feeds), left=True),
+        Column("accepted", tuple(number(f.accepted.value) for f in feeds)),
+        Column(
+            "change", tuple(spread(c, True) if c else "" for c in changes), left=True, rank=3, name="change"
+        ),
+        Column(
+            "change", tuple(number(c.value, True) if c else "" for c in changes), left=True, name="change"
+        ),
     ]
     if not brief:
         columns += [
-            Column(f"at {j + 1}", tuple(_share(f.by_position[j]) for f in feeds), rank=2)
+            Column(f"at {j + 1}", tuple(percent(f.by_position[j], 0) for f in feeds), rank=2)
             for j in range(len(feeds[0].by_position))
         ]
-        columns.append(Column("sampled", tuple(_number(f.sampled_accepted) for f in feeds), rank=4))
+        columns.append(Column("sampled", tuple(number(f.sampled_accepted) for f in feeds), rank=4))
     return [line.plain for line in table(tuple(columns), options.width)]
-
-
-def _change(change: Estimate | None) -> str:
-    return "" if change is None else _spread(change, signed=True)
-
-
-def _value(change: Estimate | None) -> str:
-    return "" if change is None else f"{change.value:+.2f}"
-
-
-def _share(value: float) -> str:
-    return "-" if math.isnan(value) else f"{100 * value:.0f} %"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
 
 
 def _bins(head: str, bins: Sequence[Bin], options: Options) -> list[str]:
     from ..report.columns import Column, table
+    from ..report.cost_values import number
+    from ..report.spelling import clean
 
     columns = (
-        Column(head, tuple(b.label for b in bins), left=True),
+        Column(head, tuple(clean(b.label) for b in bins), left=True),
         Column("steps", tuple(f"{b.steps:,}" for b in bins)),
-        Column("ref", tuple(f"{b.ref:.2f}" for b in bins)),
-        Column("cand", tuple(f"{b.cand:.2f}" for b in bins)),
+        Column("ref", tuple(number(b.ref) for b in bins)),
+        Column("cand", tuple(number(b.cand) for b in bins)),
     )
     return [line.plain for line in table(columns, options.width)]
 
@@ -139,8 +151,10 @@ def _beside(each: Beside, options: Options) -> list[str]:
     """What an engine measured, beside the prediction for the same steps."""
     from ..drafter.result import Estimate
     from ..report.columns import Column, table
+    from ..report.cost_values import apart, points, spread
+    from ..report.spelling import clean
 
-    name = f"{each.engine} {each.version} measured"
+    name = clean(f"{each.engine} {each.version} measured")
     if each.why_not:
         return entry("measured", f"{each.path}: not laid beside the prediction: {each.why_not}", options)
     assert each.predicted_accepted is not None
@@ -148,43 +162,28 @@ def _beside(each: Beside, options: Options) -> list[str]:
     assert each.accepted_difference is not None
     labels = (*(f"position {j + 1}" for j in range(len(each.predicted))), "accepted a step")
     columns = [Column(f"fed {', '.join(map(str, each.boundaries))}", labels, left=True)]
-    for head, shares, whole, signed in (
-        ("predicted", each.predicted, each.predicted_accepted, False),
-        (name, each.measured, each.measured_accepted, False),
-        ("apart", each.difference, each.accepted_difference, True),
+    for head, spelled, shares, whole, signed in (
+        ("predicted", points, each.predicted, each.predicted_accepted, False),
+        (name, points, each.measured, each.measured_accepted, False),
+        ("apart", apart, each.difference, each.accepted_difference, True),
     ):
-        wide = (*(_points(v, signed) for v in shares), _spread(whole, signed))
-        plain = (
-            *(_points(Estimate(v.value), signed) for v in shares),
-            _spread(Estimate(whole.value), signed),
-        )
-        columns += [Column(head, wide, rank=1, name=head), Column(head, plain, name=head)]
+        # Without their intervals where the page is narrow.
+        for figures, rank in (((*shares, whole), 1), (tuple(Estimate(v.value) for v in (*shares, whole)), 0)):
+            cells = (*(spelled(v) for v in figures[:-1]), spread(figures[-1], signed))
+            short = head if rank else head.rpartition(" ")[2]
+            columns.append(Column(short, cells, rank=rank, name=head))
     lines = [line.plain for line in table(columns, options.width)]
     lines += wrapped(
         f"{each.prompts} prompts; {each.predicted_steps:,} steps predicted, {each.measured_steps:,} measured, all of whose "
-        f"drafts lie in text that both wrote ({each.path})",
+        f"drafts lie in text that both wrote ({clean(f'{each.path}, {each.engine} {each.version}')})",
         options.width,
         "",
     )
     if each.stand_ins:
+        named = f": {', '.join(each.stand_ins)}" if options.verbose else " (-v names them)"
         text = (
             f"measured over {len(each.stand_ins)} stand-ins of hsparity's for kernels that {each.engine} lacks on this "
-            f"machine: {', '.join(each.stand_ins)}. It is not {each.engine}'s own behaviour on a CPU"
+            f"machine{named}. It is not {each.engine}'s own behaviour on a CPU"
         )
         lines += entry("note", text, options)
     return lines
-
-
-def _points(value: Estimate, signed: bool = False) -> str:
-    sign = "+" if signed else ""
-    shown = f"{100 * value.value:{sign}.1f} %"
-    if value.low is None or value.high is None:
-        return shown
-    return f"{shown} ({100 * value.low:{sign}.1f} to {100 * value.high:{sign}.1f})"
-
-
-def _spread(value: Estimate, signed: bool = False) -> str:
-    sign = "+" if signed else ""
-    if value.low is None or value.high is None:
-        return f"{value.value:{sign}.2f}"
-    return f"{value.value:{sign}.2f} ({value.low:{sign}.2f} to {value.high:{sign}.2f})"

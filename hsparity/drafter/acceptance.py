@@ -27,6 +27,7 @@ class Agreement:
     prefill: int  # tokens of the prompt; the rest the target wrote
     match_ks: NDArray[np.int8]
     overlap_ks: NDArray[np.float32]
+    nonfinite: int = 0  # rows that the head was fed, or from which it drafted, that are not finite
 
 
 @dataclass(frozen=True, slots=True, eq=False)

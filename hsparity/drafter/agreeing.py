@@ -52,12 +52,12 @@ def agree(
     found: dict[int, Agreement] = {}
     for first in range(0, len(feedings), at_once):
         some = feedings[first : first + at_once]
-        hidden = [bench.chain(*fed_text(bench, feeding, p, token_ids), bench.steps) for feeding in some]
+        drafted = [_drafted(bench, feeding, p, token_ids) for feeding in some]
         for side, target in enumerate(bench.targets):
             mine = [i for i, f in enumerate(some) if _of_candidate(f) == bool(side)]
             if mine:
                 weighed = [not some[i].key.startswith(TRIALS) for i in mine]
-                made = _compared(bench, target, side, p, ids, prefill, [hidden[i] for i in mine], weighed)
+                made = _compared(bench, target, side, p, ids, prefill, [drafted[i] for i in mine], weighed)
                 found |= zip([first + i for i in mine], made, strict=True)
     return [found[i] for i in range(len(feedings))]
 
@@ -77,6 +77,14 @@ def fed_text(
     return torch.cat([fed, fed.new_zeros(len(ids) - len(fed), fed.shape[1])]), ids
 
 
+def _drafted(
+    bench: Bench, feeding: Feeding, p: PromptRows, token_ids: NDArray[np.int32]
+) -> tuple[torch.Tensor, NDArray[np.bool_]]:
+    """The head's states [steps, S, H], and which of the rows fed [T] are not finite."""
+    fed, ids = fed_text(bench, feeding, p, token_ids)
+    return bench.chain(fed, ids, bench.steps), (~torch.isfinite(fed).all(1)).numpy()
+
+
 def _compared(
     bench: Bench,
     target: Target,
@@ -84,12 +92,13 @@ def _compared(
     p: PromptRows,
     ids: torch.Tensor,
     prefill: int,
-    hidden: Sequence[torch.Tensor],
+    drafted: Sequence[tuple[torch.Tensor, NDArray[np.bool_]]],
     weighed: Sequence[bool],
 ) -> list[Agreement]:
     n, starts, k = len(p.positions), len(ids) - 1, bench.steps
-    match = np.full((len(hidden), k, starts), UNKNOWN, np.int8)
-    overlap = np.full((len(hidden), k, starts), np.nan, np.float32)
+    match = np.full((len(drafted), k, starts), UNKNOWN, np.int8)
+    overlap = np.full((len(drafted), k, starts), np.nan, np.float32)
+    bad = [rows_t.copy() for _, rows_t in drafted]
     vocab = max(bench.head.vocab, int(bench.head.target_ids.max()) + 1)
     rows = max(1, CHUNK_BYTES // (4 * vocab))
     # The first row that a chain which counts is asked about is the one behind the prompt's last.
@@ -97,23 +106,32 @@ def _compared(
         r = np.arange(begin, min(begin + rows, n))
         states = target.states(p.prompts[side], p.rows[side][r])
         chance = torch.softmax(target.logits(states), dim=-1) if states is not None else None
-        choice = np.full(len(r), -1, np.int64) if chance is None else chance.argmax(-1).numpy()
+        choice = np.full(len(r), -1, np.int64)
+        if chance is not None:
+            finite = torch.isfinite(chance).all(-1).numpy()
+            choice[finite] = chance.argmax(-1).numpy()[finite]
         written = (r >= prefill - 1) & (r + 1 < len(ids))
         choice[written] = ids.numpy()[r[written] + 1]
-        for f, states_ksh in enumerate(hidden):
+        for f, (states_ksh, _) in enumerate(drafted):
             for j in range(1, k + 1):
                 asked = np.flatnonzero((r - j >= 0) & (r - j < starts))
                 if not len(asked):
                     continue
                 start = r[asked] - j
                 logits = bench.head.logits(states_ksh[j - 1, torch.from_numpy(start)]).float()
-                drafted = bench.head.target_ids[logits.argmax(-1)].numpy()
+                # Of what is not finite argmax names a token all the same; that one is no draft.
+                finite = torch.isfinite(logits).all(-1).numpy()
+                bad[f][start[~finite]] = True
+                token = bench.head.target_ids[logits.argmax(-1)].numpy()
                 known = choice[asked] >= 0
-                match[f, j - 1, start[known]] = (drafted == choice[asked])[known]
+                match[f, j - 1, start[known]] = (finite & (token == choice[asked]))[known]
                 if chance is not None and weighed[f]:
                     least = torch.minimum(
                         torch.softmax(logits, dim=-1),
                         chance[torch.from_numpy(asked)][:, bench.head.target_ids],
                     )
                     overlap[f, j - 1, start] = least.sum(-1).numpy()
-    return [Agreement(p.prompts[0], prefill, m, o) for m, o in zip(match, overlap, strict=True)]
+    return [
+        Agreement(p.prompts[0], prefill, m, o, int(b.sum()))
+        for m, o, b in zip(match, overlap, bad, strict=True)
+    ]

@@ -51,18 +51,23 @@ def beside(
     rows: Sequence[PromptRows],
     ref: Source,
     steps: int,
+    draft_sha256: str,
 ) -> Beside:
     """Lay a measurement beside the feeding of the same boundaries, on the text that both have: acceptance of two texts is no
     comparison. Figures are those of steps all of whose drafts lie in it."""
     choice = _choice(record, choices)
     blank = Beside(path, record.engine, record.version, record.aux_layers, record.stand_ins)
+    if record.draft_sha256 != draft_sha256:
+        return blank.because(f"it ran another head: {record.draft}, whose weights are not this head's")
     if choice is None:
         fed = (
             "; ".join(f"{c.key}: {', '.join(map(str, c.numbers))}" for c in choices)
             or "nothing that is told apart"
         )
         return blank.because(f"it ran on boundaries {_listed(record.aux_layers)}, and predicted was {fed}")
-    if record.k < steps:
+    if (
+        record.k != steps
+    ):  # a longer chain steps over other rows: its first positions are not those of a shorter one
         return blank.because(
             f"it ran with {record.k} draft positions, and {steps} were predicted: --steps {record.k}"
         )
@@ -108,7 +113,7 @@ def beside(
 
 def _choice(record: Measurement, choices: Sequence[Choice]) -> Choice | None:
     """Of the feedings of the same boundaries, the one of the same engine."""
-    same = [c for c in choices if c.numbers == record.aux_layers]
+    same = [c for c in choices if c.numbers and c.numbers == record.aux_layers]
     return next((c for c in same if c.engine == record.engine), same[0] if same else None)
 
 

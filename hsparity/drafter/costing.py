@@ -37,12 +37,13 @@ Progress = Callable[[float, float, str], None]
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What the user asked. `ids` in place of the config's; () is the engines' default. `boundaries`: what a side without slots
-    of its own feeds, for the reference."""
+    of its own feeds, for the reference; `served`: the same for the candidate, where no engine's reading of ids is to say it."""
 
     steps: int = 3
     model: str = ""
     ids: tuple[int, ...] | None = None
     boundaries: tuple[int, ...] = ()
+    served: tuple[int, ...] = ()
     tokens: str = ""  # as --tokens of compare
     measured: tuple[str, ...] = ()  # records of `drafter measure`
     prompts: tuple[
@@ -174,7 +175,7 @@ def _feeds(
     own = [_alone(p, i) for i in (0, 1) for p in rows]
     return (
         feed(draft, "ref", ref, own[: len(rows)], norm, None, asked.boundaries),
-        feed(draft, "cand", cand, own[len(rows) :], norm, asked.ids),
+        feed(draft, "cand", cand, own[len(rows) :], norm, asked.ids, asked.served),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -218,6 +219,17 @@ def pickle_file(folder: Path) -> Path | None:
     if any(folder.glob("*.safetensors")):
         return None
     return next((folder / name for name in PICKLES if (folder / name).is_file()), None)
+
+
+def weights_sha256(draft: Draft) -> str:
+    """SHA-256 of the bytes of a draft's weight files, in the order of their names."""
+    digest = hashlib.sha256()
+    pickled = pickle_file(draft.folder)
+    for path in [pickled] if pickled else sorted(draft.folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            while block := file.read(2**22):
+                digest.update(block)
+    return digest.hexdigest()
 
 
 def canonical(name: str) -> str:

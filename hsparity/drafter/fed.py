@@ -14,7 +14,6 @@ from hsparity.drafter.draft import Draft
 from hsparity.errors import HsparityError
 from hsparity.metrics.kernel import Norm
 from hsparity.pairing import boundaries_of, holdings, slots_of
-from hsprobe.schema import Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +98,13 @@ def _by_number(draft: Draft, side: str, source: Source, numbers: tuple[int, ...]
     layers = source.manifest.num_layers
     if len(numbers) != draft.slots:
         raise _wrong_number(draft, side, source, f"boundaries {', '.join(map(str, numbers))} ({why})")
+    # Behind the normed last state, L + 1, there is nothing; the head's config may name it all the same.
+    inside = [0 <= n <= layers + 1 for n in numbers]
     keys = tuple(key_of(n, layers) for n in numbers)
     held = set(source.sites())
-    if lacking := [k for k in keys if k not in held]:
-        shown = ", ".join(
-            worded(Site.parse(k).index if k != "final_norm" else layers + 1, layers) for k in lacking
-        )
+    lacking = [n for n, k, known in zip(numbers, keys, inside, strict=True) if not known or k not in held]
+    if lacking:
+        shown = ", ".join(worded(n, layers) if 0 <= n <= layers + 1 else f"boundary {n}" for n in lacking)
         raise HsparityError(
             "E210",
             f"the {SIDES[side]} does not hold {shown}, which the head takes",

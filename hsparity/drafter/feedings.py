@@ -71,16 +71,18 @@ def fed_rows(feeding: Feeding, p: PromptRows, originals: Sequence[Part]) -> torc
 def _rows(part: Part, p: PromptRows, moved: Mapping[str, Moved] | None, original: Part) -> torch.Tensor:
     place = moved.get(p.prompts[0]) if moved and part.side == 1 else None
     if place is None:
-        return _form(part, p.prompts[part.side], p.rows[part.side])
-    base = _form(original, p.prompts[0], p.rows[0]).clone()
+        return formed(part, p.prompts[part.side], p.rows[part.side])
+    base = formed(original, p.prompts[0], p.rows[0]).clone()
     owners = np.array(place.prompts)
     for name in sorted({n for n in place.prompts if n}):
         here = np.flatnonzero((owners == name) & (place.row_n >= 0))
-        base[torch.from_numpy(here)] = _form(part, name, place.row_n[here])
+        base[torch.from_numpy(here)] = formed(part, name, place.row_n[here])
     return base
 
 
-def _form(part: Part, prompt: str, rows: NDArray[np.int64]) -> torch.Tensor:
+def formed(part: Part, prompt: str, rows: NDArray[np.int64]) -> torch.Tensor:
+    """A part's rows float32 [n, H] of one prompt of its source. Raises KeyError where it lacks a site."""
+
     def read(key: str) -> torch.Tensor | None:
         return part.source.rows(prompt, key, rows) if part.source.span(prompt, key) else None
 

@@ -36,6 +36,8 @@ def judged(
             "the captures hold little or no generated text: rows of prompts stand for it, which an engine never drafts "
             "from; capture with --generate N"
         )
+    broken = _broken(known)
+    notes += broken
     if ref.steps == 0:
         headline = "no row of the shared text can be drafted from: it is shorter than the chain"
         return Verdict.INCONCLUSIVE, headline, notes, [_AGAIN]
@@ -44,36 +46,59 @@ def judged(
             f"on the reference's own states this head gets {ref.accepted.value:.2f} draft tokens a step accepted: "
             "there is nothing to lose, and the head or what it is fed is to blame"
         )
+        if ref.nonfinite:
+            headline = "on the reference's own states this head drafts what is not finite: the head or those states are damaged"
         return (
             Verdict.INCONCLUSIVE,
             headline,
             notes,
             ["hsparity drafter check {draft} --engine sglang", *_trained_next(known)],
         )
-    return (*_weighed(known, notes, comparison), notes, _following(known, comparison))
+    verdict, headline = _weighed(known, notes, comparison)
+    if broken and verdict is Verdict.PARITY:
+        verdict, headline = (
+            Verdict.INCONCLUSIVE,
+            "some of the rows are not finite: what they cost is not known",
+        )
+    return verdict, headline, notes, _following(known, comparison)
 
 
 def _weighed(known: dict[str, Acceptance], notes: list[str], comparison: Comparison) -> tuple[Verdict, str]:
     ref, cand = known["ref"], known["cand"]
     lost = _lost(cand)
-    amount = f"{lost.value:.2f} of {ref.accepted.value:.2f} accepted draft tokens a step"
+    per_step = f"{_two(ref.accepted.value)} accepted draft tokens a step"
+    amount = f"{_two(lost.value)} of {per_step}"
     noise = known.get("noise")
     allowed = max(SLIGHT * ref.accepted.value, _lost(noise).high or 0.0 if noise else 0.0)
     if lost.low is None or lost.high is None:
         return Verdict.INCONCLUSIVE, f"the difference costs {amount} on one prompt, which has no interval"
-    shown = f"{amount} (95 % interval {lost.low:.2f} to {lost.high:.2f})"
+    shown = f"{amount} (95 % interval {_two(lost.low)} to {_two(lost.high)})"
     if lost.low > allowed:
         cause = next((f for f in comparison.findings if f.severity == "cause" and not f.ruled_out), None)
         named = f": {cause.code} {cause.name}" if cause else ""
         return Verdict.DIVERGED, f"the difference costs {shown}{named}"
     if lost.high <= max(allowed, SMALL * ref.accepted.value):
-        word = "gains" if lost.value < 0 else "costs"
-        return (
-            Verdict.PARITY,
-            f"no cost beyond noise: it {word} {amount.lstrip('-')}, within {lost.low:.2f} to {lost.high:.2f}",
-        )
+        said = f"costs {amount}, within {_two(lost.low)} to {_two(lost.high)}"
+        if lost.value < 0:
+            said = f"gains {_two(-lost.value)} on {per_step}, within {_two(-lost.high)} to {_two(-lost.low)}"
+        return Verdict.PARITY, f"no cost beyond noise: it {said}"
     notes.append("the interval is too wide for a verdict: more prompts, or longer answers, narrow it")
     return Verdict.INCONCLUSIVE, f"the difference costs {shown}: too few steps to tell it from none"
+
+
+def _broken(known: dict[str, Acceptance]) -> list[str]:
+    """One sentence for each side whose states, or whose drafts, are not finite."""
+    return [
+        f"fed with {words} {known[key].nonfinite:,} rows are not finite, or what the head makes of them: no draft there counts as "
+        "accepted"
+        for key, words in (("ref", "the reference's states"), ("cand", "the candidate's states"))
+        if known[key].nonfinite
+    ]
+
+
+def _two(value: float) -> str:
+    """Two decimals; no minus before nothing."""
+    return f"{round(value, 2) + 0.0:.2f}"
 
 
 def _lost(feeding: Acceptance) -> Estimate:

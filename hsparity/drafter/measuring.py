@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import tempfile
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hsparity.capture import checkpoint, launch, specs
-from hsparity.drafter.draft import SPECULATORS, TOP, Draft, pickle_file
+from hsparity.drafter.draft import SPECULATORS, TOP, Draft, weights_sha256
 from hsparity.drafter.measurement import MeasuredPrompt, Measurement, Step
 from hsparity.engines import Interpreter, facts, resolve
 from hsparity.errors import HsparityError
@@ -153,17 +152,6 @@ def stop_ids(model: str, revision: str = "") -> tuple[int, ...]:
         if numbers := tuple(n for n in found if isinstance(n, int) and not isinstance(n, bool)):
             return numbers
     return ()
-
-
-def weights_sha256(draft: Draft) -> str:
-    """SHA-256 of the bytes of a draft's weight files, in the order of their names."""
-    digest = hashlib.sha256()
-    pickled = pickle_file(draft.folder)
-    for path in [pickled] if pickled else sorted(draft.folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            while block := file.read(2**22):
-                digest.update(block)
-    return digest.hexdigest()
 
 
 def _record(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import hsparity
 from hsparity.align.tokens import PromptRows
 from hsparity.audit.claims import worded
+from hsparity.conventions import draft_config
 from hsparity.drafter import crosscheck
 from hsparity.drafter.acceptance import (
     Agreement,
@@ -22,7 +23,7 @@ from hsparity.drafter.acceptance import (
 )
 from hsparity.drafter.agreeing import Bench
 from hsparity.drafter.beside import Choice, beside
-from hsparity.drafter.draft import Draft
+from hsparity.drafter.draft import Draft, weights_sha256
 from hsparity.drafter.feedings import Feeding
 from hsparity.drafter.judging import judged
 from hsparity.drafter.measurement import Measurement
@@ -94,7 +95,7 @@ def recorded(run: Run) -> DraftCost:
         cand=side[1],
         prompts=len(run.rows),
         dropped=tuple(run.dropped),
-        states=served.comparison.headline,
+        states=_by_slot(served),
         state_verdict=served.comparison.verdict,
         feeds=made,
         positions=_by_position(agreed[0], agreed[1], generated),
@@ -105,7 +106,34 @@ def recorded(run: Run) -> DraftCost:
         notes=tuple(notes),
         next=tuple(_filled(line, served, run.draft) for line in following),
         beside=_beside(run),
+        fix=_fix(served) if verdict is Verdict.DIVERGED else (),
     )
+
+
+def _fix(served: Served) -> tuple[str, ...]:
+    """What is to be changed: the config's line where other layers are fed, else what the leading cause says."""
+    wanted, found = (served.numbers(i) for i in (0, 1))
+    m = served.cand.manifest
+    boundaries = tuple(n for n in wanted if n is not None and n <= m.num_layers)
+    if len(boundaries) == len(wanted) and None not in found and set(wanted) != set(found):
+        said = draft_config(boundaries, m.num_layers, (m.engine,), m.architecture)
+        return tuple(
+            f"for boundaries {', '.join(map(str, boundaries))} write for {engine}: {text}"
+            for engine, text in said.items()
+        )
+    lead = next((f for f in served.comparison.findings if f.severity == "cause" and not f.ruled_out), None)
+    return tuple(dict.fromkeys(lead.fix.values())) if lead else ()
+
+
+def _by_slot(served: Served) -> str:
+    """The comparison's headline, with the head's slots in place of the sites that they were compared under."""
+    text = served.comparison.headline
+    for i, claim in enumerate(served.claims):
+        text = text.replace(f"The candidate's {claim}", f"Slot {i} of the candidate")
+        text = text.replace(f"the candidate's {claim}", f"slot {i} of the candidate").replace(
+            claim, f"slot {i}"
+        )
+    return text
 
 
 def _beside(run: Run) -> tuple[Beside, ...]:
@@ -118,8 +146,9 @@ def _beside(run: Run) -> tuple[Beside, ...]:
     choices += [Choice(key, engines[1], numbers[0]) for key in undone]
     choices += [Choice("ref", engines[0], numbers[0])]
     by_key = {feeding.key: agreement for feeding, agreement in zip(run.tried, run.agreed, strict=True)}
+    digest = weights_sha256(run.draft) if run.records else ""
     return tuple(
-        beside(path, record, choices, by_key, run.rows, served.ref, run.bench.steps)
+        beside(path, record, choices, by_key, run.rows, served.ref, run.bench.steps, digest)
         for path, record in run.records
     )
 
@@ -169,6 +198,7 @@ def _acceptance(
         change=None if feeding.key == "ref" else difference(base, counts),
         stands_in=feeding.stands_in,
         note=feeding.note,
+        nonfinite=sum(a.nonfinite for a in rows),
     )
 
 

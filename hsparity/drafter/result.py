@@ -37,6 +37,7 @@ class Acceptance:
     change: Estimate | None = None  # of accepted, against the reference's feeding, paired by prompt
     stands_in: tuple[str, ...] = ()  # slots for which the reference's own state stands in
     note: str = ""
+    nonfinite: int = 0  # rows fed, or drafted from, that are not finite: nothing of theirs counts as accepted
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,7 @@ class DraftCost:
     next: tuple[str, ...]
     command: tuple[str, ...] = ()
     beside: tuple[Beside, ...] = ()
+    fix: tuple[str, ...] = ()  # what to change for what costs most: per engine, in its own terms
 
     def feed(self, key: str) -> Acceptance:
         """The feeding of that key. Raises KeyError."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,13 @@ from hsparity.capture.view import View
 from hsparity.compare import study
 from hsparity.drafter.fed import Fed
 from hsparity.drafter.feedings import Feeding, Moved, Noise, Part
+from hsparity.drafter.mending import Mender
 from hsparity.evidence import Evidence
 from hsparity.metrics.kernel import Norm
 from hsparity.model import Comparison, Finding
 from hsparity.pairing import boundaries_of
 from hsparity.query import Query
-from hsparity.solve.forms import Form, normed, site
+from hsparity.solve.forms import normed, site
 from hsparity.solve.readings import Reading
 from hsparity.solve.solution import named
 from hsprobe.schema import Site
@@ -107,10 +108,10 @@ def feedings(served: Served) -> list[Feeding]:
         Feeding("ref", "ref", ref),
         Feeding("cand", "cand, as it is", cand),
     ]
-    undone = _undone(served, ref, cand)
+    undone = _undone(served, cand)
     made += undone
     if len(undone) > 1:
-        made.append(_all(undone, cand))
+        made.append(_all(undone, _mender(served), cand))
     made += _noisy(served, ref)
     if any(p.side == 1 for p in cand) and len(cand) > 1:
         made += [_only(served, i, ref, cand) for i in range(len(cand))]
@@ -141,7 +142,7 @@ def shifts(served: Served) -> list[Feeding]:
     return made
 
 
-def _undone(served: Served, ref: tuple[Part, ...], cand: tuple[Part, ...]) -> list[Feeding]:
+def _undone(served: Served, cand: tuple[Part, ...]) -> list[Feeding]:
     """One feeding for each structural finding, and one for the rows."""
     found = [
         f for f in served.comparison.findings if f.severity == "cause" and f.structural and not f.ruled_out
@@ -155,13 +156,13 @@ def _undone(served: Served, ref: tuple[Part, ...], cand: tuple[Part, ...]) -> li
         made.append(
             Feeding(f"undone:{rows[0].code}", words, cand, moved=_moved(served), note=note, codes=codes)
         )
-    readings = _readings(served)
+    mender = _mender(served)
     for finding in found:
         if finding in rows:
             continue
-        slots = [i for i in readings if _names(finding, served, i)]
+        slots = [i for i in mender.readings if _names(finding, served, i)]
         if slots:
-            made.append(_one(finding, slots, readings, served, ref, cand))
+            made.append(_one(finding, slots, mender, cand))
     return made
 
 
@@ -183,21 +184,41 @@ def _readings(served: Served) -> dict[int, Reading]:
     return found
 
 
-def _one(
-    finding: Finding,
-    slots: Sequence[int],
-    readings: dict[int, Reading],
-    served: Served,
-    ref: tuple[Part, ...],
-    cand: tuple[Part, ...],
-) -> Feeding:
+def _mender(served: Served) -> Mender:
+    readings = _readings(served)
+    return Mender(
+        ref=served.parts[0],
+        cand=served.cand,
+        keys=served.feeds[1].keys,
+        claims=served.claims,
+        wanted=tuple(_wanted(served, i) for i in range(len(served.claims))),
+        readings=readings,
+        evidence=served.evidence,
+        norm=served.norm,
+        own_ruler=served.ruler == 1,
+    )
+
+
+def _wanted(served: Served, i: int) -> int | None:
+    """The boundary that slot i ought to hold, L + 1 the normed last one; without a ruler, what the floor's captures show that the
+    reference's slot is."""
+    claim, layers = served.claims[i], served.ref.manifest.num_layers
+    if served.ruler >= 0:
+        return layers + 1 if claim == "final_norm" else Site.parse(claim).index
+    evidence = served.evidence.slots
+    read = (r for k, r in evidence.solution.ref_places.items() if evidence.pairs[k].ref == claim)
+    reading = next((r for r in read if named(r)), None)
+    return None if reading is None else _place(reading, layers)
+
+
+def _one(finding: Finding, slots: Sequence[int], mender: Mender, cand: tuple[Part, ...]) -> Feeding:
     parts, stands_in, how = list(cand), [], []
     for i in slots:
-        mended, words = _mended(served, i, readings)
-        parts[i] = mended or ref[i]
-        how.append(words if mended else "")
+        mended, words = mender.mend(i, finding.name)
+        parts[i] = mended or mender.ref[i]
+        how.append(words)
         if mended is None:
-            stands_in.append(served.feeds[1].keys[i])
+            stands_in.append(mender.keys[i])
     words = next((w for w in how if w), "the reference's own states in those slots")
     return Feeding(
         f"undone:{finding.code}",
@@ -209,47 +230,20 @@ def _one(
     )
 
 
-def _mended(served: Served, i: int, readings: dict[int, Reading]) -> tuple[Part | None, str]:
-    """The candidate's own tensor for slot i without the fault, made of its own data; None where it holds none."""
-    reading = readings[i]
-    layers = served.cand.manifest.num_layers
-    if served.ruler == 1:
-        # The reference's slot was read on the candidate's boundaries: that form is the candidate's own.
-        return Part(served.cand, 1, reading.ruler_form), f"the candidate's {reading.words}"
-    claim = served.claims[i]
-    wanted = layers + 1 if claim == "final_norm" else Site.parse(claim).index
-    if claim in served.cand.sites() and claim.startswith(("boundary.", "final_norm")):
-        return Part(served.cand, 1, site(claim)), "the candidate's own states of the right boundaries"
-    for j, other in readings.items():
-        if other.number == wanted and not other.kind and other.gain == 1.0:
-            return Part(served.cand, 1, site(served.feeds[1].keys[j])), "the slots in the right order"
-    fed = served.feeds[1].keys[i]
-    if wanted == layers + 1 and reading.number == layers and not reading.kind and served.norm is not None:
-        return Part(served.cand, 1, normed(fed, served.norm)), "the final norm applied"
-    if reading.number == wanted and reading.ruler_form.is_plain:
-        form = reading.slot_form
-        return Part(
-            served.cand, 1, replace(form, parts=_renamed(form, fed))
-        ), "the constant or basis taken out"
-    return None, ""
-
-
-def _renamed(form: Form, key: str) -> tuple[tuple[str, float], ...]:
-    """The form's one site under the name that the candidate itself has for it."""
-    return tuple((key, coefficient) for _, coefficient in form.parts)
-
-
-def _all(undone: Sequence[Feeding], cand: tuple[Part, ...]) -> Feeding:
+def _all(undone: Sequence[Feeding], mender: Mender, cand: tuple[Part, ...]) -> Feeding:
     """Every finding undone at once: what numerics alone leave."""
-    parts = list(cand)
-    for feeding in undone:
-        for i, part in enumerate(feeding.parts):
-            if part is not cand[i]:
-                parts[i] = part
+    parts, stands_in = list(cand), []
+    for i in range(len(cand)):
+        if all(feeding.parts[i] is cand[i] for feeding in undone):
+            continue
+        mended, _ = mender.mend(i)
+        parts[i] = mended or mender.ref[i]
+        if mended is None:
+            stands_in.append(mender.keys[i])
     moved = next((f.moved for f in undone if f.moved), None)
     codes = tuple(c for f in undone for c in f.codes)
-    kept = tuple(dict.fromkeys(k for f in undone for k in f.stands_in))
-    return Feeding("undone:all", "all undone: numerics alone", tuple(parts), moved, (), kept, codes=codes)
+    words = "all undone: numerics alone"
+    return Feeding("undone:all", words, tuple(parts), moved, (), tuple(stands_in), codes=codes)
 
 
 def _only(served: Served, i: int, ref: tuple[Part, ...], cand: tuple[Part, ...]) -> Feeding:

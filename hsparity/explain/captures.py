@@ -112,7 +112,7 @@ TEXTS = (
     entry(
         "E213",
         "not-a-comparison-result",
-        "The file given to `hsparity report` is not a result that `hsparity compare --json` wrote.",
+        "The file given to `hsparity report` is not a result that `hsparity compare --json` or `hsparity drafter --json` wrote.",
         "It is another JSON file, a cut-off one, or a result of another major version.",
         "Make it with `hsparity compare REF CAND --json result.json`.",
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -24,16 +24,17 @@ class HtmlReporter:
 
     def render(self, comparison: Comparison, options: Options) -> str:
         """The page. `options` plays no part: a page is the same wherever it is made."""
-        return _template().render(**_context(comparison)) + "\n"
+        return template("report.html.j2").render(**_context(comparison)) + "\n"
 
 
-@lru_cache(maxsize=1)
-def _template() -> Template:
+@cache
+def template(name: str) -> Template:
+    """A page's template; every text that is put into it is escaped."""
     # select_autoescape() answers False for a name that ends in .j2.
     environment = Environment(
         loader=PackageLoader("hsparity.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=False
     )
-    return environment.get_template("report.html.j2")
+    return environment.get_template(name)
 
 
 def style_sheet() -> str:

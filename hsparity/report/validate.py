@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from ..drafter.result import DraftCost
 from ..model import Comparison
 
 
@@ -24,6 +26,30 @@ def validate(comparison: Comparison) -> None:
         _shape("map.undone_kc", m.undone_kc, m.excess_kc.shape)
     if m.column_tokens < 1 or any(not 0 <= start < stop <= columns for _, start, stop in m.prompts):
         raise ValueError("map.prompts do not fit its columns")
+
+
+def validate_cost(cost: DraftCost) -> None:
+    """Raises ValueError as `validate`, and for lists whose lengths disagree or a figure that is not finite."""
+    _check(DraftCost, cost, "result")
+    keys = [f.key for f in cost.feeds]
+    if keys[:2] != ["ref", "cand"] or len(set(keys)) != len(keys):
+        raise ValueError(f"feeds are {keys[:8]}, expected ref, cand and others, each once")
+    estimates = [e for f in cost.feeds for e in (f.accepted, f.change)]
+    for f in cost.feeds:
+        if len(f.by_position) != cost.steps:
+            raise ValueError(f"{f.key} has {len(f.by_position)} positions, expected {cost.steps}")
+    for side in (cost.ref, cost.cand):
+        if not side.slots or len(side.slots) != len(side.places):
+            raise ValueError(f"{len(side.slots)} slots in {len(side.places)} places")
+    for b in cost.beside:
+        totals = (b.predicted_accepted, b.measured_accepted, b.accepted_difference)
+        lengths = {len(b.predicted), len(b.measured), len(b.difference)}
+        if not b.why_not and (len(lengths) > 1 or None in totals):
+            raise ValueError(f"the measurement {b.path} lacks figures")
+        estimates += [*b.predicted, *b.measured, *b.difference, *totals]
+    values = [v for e in estimates if e is not None for v in (e.value, e.low, e.high)]
+    if any(v is not None and not math.isfinite(v) for v in values):
+        raise ValueError("a figure is not finite")
 
 
 def _shape(name: str, array: np.ndarray, expected: tuple[int, ...]) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from hsparity.report import Options, reporters
+from hsparity.report import Options, cost_page, reporters
 from hsparity.report.palette import DARK, LIGHT, Theme, rgb
 from tests.golden.cases import CASES
+from tests.unit.drafter.records import COSTS
 
 pytestmark = pytest.mark.slow
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -33,7 +34,7 @@ FLAGS = (
     "--virtual-time-budget=2000",
 )
 WIDTHS = (420, 760, 1180)
-SHOWN = ("offset", "parity", "inconclusive", "native-ids", "hostile", "pooled")
+SHOWN = ("offset", "parity", "inconclusive", "native-ids", "hostile", "pooled", *COSTS)
 # Asks the finished layout what no flag answers. Added before </body>; the page's policy stays in force.
 PROBE = """<script>
 addEventListener('load',function(){var d=document.documentElement,m=document.getElementById('map'),o=[];
@@ -78,8 +79,14 @@ def browser(chromium: str, tmp_path: Path) -> Browser:
     return run
 
 
+def rendered(name: str) -> str:
+    if name in COSTS:
+        return cost_page.render(COSTS[name]())
+    return reporters()["html"].render(CASES[name](), Options())
+
+
 def write(name: str, folder: Path, probe: bool = False) -> Path:
-    page = reporters()["html"].render(CASES[name](), Options())
+    page = rendered(name)
     path = folder / f"{name}.html"
     path.write_text(page.replace("</body>", PROBE) if probe else page, encoding="utf-8")
     return path
@@ -110,7 +117,7 @@ def test_page_fits_and_is_quiet(name: str, browser: Browser, tmp_path: Path) -> 
     for probe in probes:
         assert (probe["over"] <= 0, probe["out"]) == (True, []), probe
         assert probe["theme"] in ("light", "dark")
-        if CASES[name]().map is not None:
+        if name in CASES and CASES[name]().map is not None:
             assert re.search(r"boundary \d+ \((layer \d+|embeddings)\), prompt .*: ", probe["read"]), probe[
                 "read"
             ]
@@ -173,9 +180,10 @@ def test_page_prints(name: str, browser: Browser, tmp_path: Path) -> None:
     assert len(re.findall(rb"/Subtype\s*/Image", data)) >= 3
 
 
-def test_hostile_text_runs_nothing(browser: Browser, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["hostile", "cost-hostile"])
+def test_hostile_text_runs_nothing(name: str, browser: Browser, tmp_path: Path) -> None:
     """An alert would stop the browser; an image would be refused by the policy and reported."""
-    done = browser(write("hostile", tmp_path), "--dump-dom")
+    done = browser(write(name, tmp_path), "--dump-dom")
     assert "<img" not in done.stdout
     assert _complaints(done.stderr) == []
 

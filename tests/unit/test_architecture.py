@@ -147,6 +147,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Not torch, not safetensors: a result renders on any laptop.
     "hsparity.report": {
         "hsparity.conventions",
+        "hsparity.drafter.result",
         "hsparity.errors",
         "hsparity.model",
         "numpy",

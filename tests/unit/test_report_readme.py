@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from hsparity.registry import causes
 
 ROOT = Path(__file__).parents[2]
@@ -18,11 +20,14 @@ def test_the_table_of_findings_is_complete_and_in_order() -> None:
     assert all((ROOT / page).is_file() for _, page, _ in rows)
 
 
-def test_the_worked_report_is_the_specimen() -> None:
-    """What README shows stands in reports/which-tensor/report.txt, in this order."""
-    shown = re.search(r"```text\n(.*?)```", README, re.S)
+@pytest.mark.parametrize("specimen", ["which-tensor", "drafter"])
+def test_a_worked_report_is_the_specimen(specimen: str) -> None:
+    """What README shows of a report stands in reports/SPECIMEN/report.txt, in this order."""
+    _, link, behind = README.partition(f"[whole report](reports/{specimen}/report.txt)")
+    assert link
+    shown = re.search(r"```text\n(.*?)```", behind, re.S)
     assert shown
-    whole, at = (ROOT / "reports/which-tensor/report.txt").read_text(encoding="utf-8"), 0
+    whole, at = (ROOT / f"reports/{specimen}/report.txt").read_text(encoding="utf-8"), 0
     chunks = [chunk.strip("\n") for chunk in re.split("(?m)^…$", shown[1])]
     assert len(chunks) >= 3
     for chunk in chunks:
