@@ -28,11 +28,11 @@ from tests.causes.streams import EPS, Capture, States, Toy, edited
 
 from .heads import make_head
 
-COUNT, LENGTH, PREFILL, STEPS = 7, 28, 5, 3
+COUNT, LENGTH, PREFILL, STEPS = 5, 28, 5, 3
 IDS = (2, 4, 5)  # of the head's config, and what every engine feeds of eight layers by default
 HIDDEN = 256  # of the head
 ENGINES = {"vllm": "0.32.0", "sglang": "0.5.23", "hf": "5.19.0"}
-VOCABULARY = 200
+VOCABULARY = 140
 
 
 @dataclass(frozen=True)

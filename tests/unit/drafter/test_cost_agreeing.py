@@ -157,35 +157,58 @@ def test_trials_are_not_weighed(scene: Scene) -> None:
     assert np.isnan(found["only:0"].overlap_ks).all()
 
 
-def test_the_written_token_counts_in_the_generated_part(scene: Scene) -> None:
-    """A head that drafts what the text has, where the target's states say otherwise, agrees on generated rows only."""
-    table = scene.head.target_ids
-    states = torch.zeros(STEPS, TOKENS - 1, scene.head.hidden_size)
+class Parrot:
+    """Drafts what it is told: the first channel of its state is the token."""
+
+    hidden_size, vocab = 64, VOCABULARY
+
+    def __init__(self, told: np.ndarray, target_ids: torch.Tensor, broken: bool = False) -> None:
+        """`told`: by row, the token it drafts for what follows that row."""
+        self.told, self.target_ids, self.broken = told, target_ids, broken
+
+    def logits(self, states_nh: torch.Tensor) -> torch.Tensor:
+        found = torch.nn.functional.one_hot(states_nh[:, 0].long(), VOCABULARY).float()
+        return found * torch.nan if self.broken else found
+
+    def chain(self, fed_tk: torch.Tensor, token_ids: torch.Tensor, steps: int) -> torch.Tensor:
+        states = torch.zeros(steps, len(token_ids) - 1, self.hidden_size)
+        for j in range(1, steps + 1):
+            for i in range(len(token_ids) - j):
+                states[j - 1, i, 0] = int(self.told[i + j])
+        return states
+
+
+def parroted(scene: Scene, parrot: Parrot) -> Agreement:
     base = scene.bench(False)
+    bench = Bench(parrot, parrot.chain, STEPS, base.targets, base.originals, False)  # type: ignore[arg-type]
+    return agree(bench, scene.rows, scene.ids, PREFILL, scene.feedings()[:1])[0]
 
-    class Parrot:
-        """Drafts the text: a head whose state is the text's next token."""
 
-        hidden_size, vocab = scene.head.hidden_size, VOCABULARY
-        target_ids = torch.arange(VOCABULARY)
-
-        def logits(self, states_nh: torch.Tensor) -> torch.Tensor:
-            return torch.nn.functional.one_hot(states_nh[:, 0].long(), VOCABULARY).float()
-
-    ids = scene.ids
-    for j in range(1, STEPS + 1):
-        for i in range(TOKENS - 1 - j):
-            states[j - 1, i, 0] = int(ids[i + j + 1])
-    bench = Bench(Parrot(), lambda f, t, k: states, STEPS, base.targets, base.originals, False)  # type: ignore[arg-type]
-    found = agree(bench, scene.rows, ids, PREFILL, scene.feedings()[:1])[0]
+@pytest.mark.parametrize("drafts", ["the text", "the target's choice"])
+def test_the_written_token_counts_in_the_generated_part(drafts: str, scene: Scene) -> None:
+    """On rows of the prompt the target's own choice is what counts, on the others the token that was written, where one was."""
     last = scene.ref.rows("p0", "final_norm", np.arange(TOKENS)).float()
-    chosen = base.targets[0].logits(last).argmax(-1).numpy()
+    chosen = scene.bench(False).targets[0].logits(last).argmax(-1).numpy()
+    written = np.append(scene.ids[1:], -1)
+    assert (chosen != written).sum() > TOKENS - 3
+    told = np.maximum(written, 0) if drafts == "the text" else chosen
+    found = parroted(scene, Parrot(told, torch.arange(VOCABULARY)))
     for j in range(1, STEPS + 1):
-        for i in range(TOKENS - 1 - j):
-            expected = i + j >= PREFILL - 1 or chosen[i + j] == ids[i + j + 1]
-            assert found.match_ks[j - 1, i] == expected
-    assert (found.match_ks[0, : PREFILL - 2] == 0).any()
-    assert len(table) == 30
+        for i in range(TOKENS - j):
+            row = i + j
+            by_text = PREFILL - 1 <= row < TOKENS - 1
+            assert found.match_ks[j - 1, i] == (told[row] == (written if by_text else chosen)[row])
+    assert set(found.match_ks[0].tolist()) == {0, 1}
+
+
+def test_what_is_not_finite_is_no_draft(scene: Scene) -> None:
+    """A head of NaN accepts nothing, though its argmax names a token that the text has, and every start is told."""
+    every = torch.full((VOCABULARY,), int(scene.ids[PREFILL + 1]))
+    right, broken = (parroted(scene, Parrot(scene.ids * 0, every, b)) for b in (False, True))
+    assert (right.match_ks == 1).any()
+    assert right.nonfinite == 0
+    assert not (broken.match_ks == 1).any()
+    assert broken.nonfinite == TOKENS - 1
 
 
 def test_rows_near_the_end(scene: Scene) -> None:

@@ -16,7 +16,7 @@ from hsparity.cli import main
 from hsparity.drafter.result import DraftCost
 from tests.causes.streams import plain
 
-from .costed import IDS, TOY, World, captured, slots
+from .costed import IDS, TOY, VOCABULARY, World, captured, slots
 from .heads import make_head
 
 HOSTILE = "h\x1b[31m[bold]<b>&"
@@ -81,7 +81,14 @@ def test_drafter_is_drafter_cost(desk: Desk) -> None:
 def test_exit_codes(desk: Desk) -> None:
     """0 parity, 1 diverged, 3 inconclusive: for captures that feed alike, unlike, and for a head of noise."""
     assert desk.cost(*FLOORS, cand="good")[0] == 0
-    make_head(desk.folder / "idle", hidden=64, vocab=200, draft_vocab=200, target_hidden=TOY.width, ids=IDS)
+    make_head(
+        desk.folder / "idle",
+        hidden=64,
+        vocab=VOCABULARY,
+        draft_vocab=VOCABULARY,
+        target_hidden=TOY.width,
+        ids=IDS,
+    )
     code, out, _ = desk.cost(*FLOORS, "-q", head="idle")
     assert code == 3
     assert out.startswith("INCONCLUSIVE")
@@ -181,7 +188,7 @@ def _damage(folder: Path, how: str) -> None:
     else:
         shutil.rmtree(folder)
         hidden = {"a wider target": 256, "a narrower target": 64}[how]
-        make_head(folder, hidden=64, vocab=200, draft_vocab=200, target_hidden=hidden, ids=IDS)
+        make_head(folder, hidden=64, vocab=VOCABULARY, draft_vocab=VOCABULARY, target_hidden=hidden, ids=IDS)
 
 
 @pytest.mark.parametrize(
@@ -214,8 +221,8 @@ def test_an_absent_lm_head_is_the_targets(desk: Desk, tmp_path: Path) -> None:
     made = make_head(
         tmp_path / "same",
         hidden=TOY.width,
-        vocab=200,
-        draft_vocab=200,
+        vocab=VOCABULARY,
+        draft_vocab=VOCABULARY,
         target_hidden=TOY.width,
         ids=IDS,
         lm_head=False,
@@ -288,7 +295,9 @@ def _flat(path: Path) -> str:
 
 def test_a_head_that_does_not_fit_costs_no_comparison(desk: Desk, tmp_path: Path) -> None:
     """The comparison is whole without it; the reason is told on standard error. A head that is none ends it at once."""
-    narrow = make_head(tmp_path / "narrow", hidden=64, vocab=200, draft_vocab=200, target_hidden=64, ids=IDS)
+    narrow = make_head(
+        tmp_path / "narrow", hidden=64, vocab=VOCABULARY, draft_vocab=VOCABULARY, target_hidden=64, ids=IDS
+    )
     words = ["compare", "ref", "cand", "--boundaries", "2,4,5", *FLOORS, "-q"]
     plainly, tried = desk.run(*words), desk.run(*words, "--draft", str(narrow))
     assert tried[:2] == plainly[:2]

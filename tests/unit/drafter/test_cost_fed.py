@@ -15,7 +15,7 @@ from hsparity.errors import HsparityError
 from hsparity.query import Query
 from tests.causes.streams import Capture, edited, keep, plain
 
-from .costed import TOY, World, captured, slots
+from .costed import TOY, VOCABULARY, World, captured, slots
 from .heads import make_head
 
 GIVEN = (1, 3, 6)
@@ -29,7 +29,13 @@ def head(folder: Path, keys: tuple[str, ...], ids: tuple[int, ...] = GIVEN, coun
     if TOP in keys:
         config[TOP] = list(ids)
     made = make_head(
-        folder, hidden=64, vocab=200, draft_vocab=50, target_hidden=TOY.width, slots=count, config=config
+        folder,
+        hidden=64,
+        vocab=VOCABULARY,
+        draft_vocab=50,
+        target_hidden=TOY.width,
+        slots=count,
+        config=config,
     )
     return str(made)
 

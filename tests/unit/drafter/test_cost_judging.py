@@ -19,7 +19,7 @@ from hsparity.drafter.result import Acceptance, Estimate
 from hsparity.model import Verdict
 from tests.causes.streams import States, edited
 
-from .costed import IDS, World, captured, slots, write_head
+from .costed import IDS, VOCABULARY, World, captured, slots, write_head
 from .heads import make_head
 
 FOUND = SimpleNamespace(code="HS101", name="layer-offset", severity="cause", ruled_out=False)
@@ -182,7 +182,9 @@ def test_equal_captures(world: World) -> None:
 
 def test_a_head_of_noise(world: World, tmp_path: Path) -> None:
     """A head that was never fitted drafts nothing: inconclusive, even on states a layer off, and the states are not named."""
-    head = make_head(tmp_path / "idle", hidden=64, vocab=200, draft_vocab=200, target_hidden=128, ids=IDS)
+    head = make_head(
+        tmp_path / "idle", hidden=64, vocab=VOCABULARY, draft_vocab=VOCABULARY, target_hidden=128, ids=IDS
+    )
     cand = open_source(
         slots(captured(2, "sglang"), ["boundary.003", "boundary.005", "boundary.006"]).write(
             tmp_path / "cand"

@@ -93,7 +93,6 @@ def test_stand_ins_stand_beside_the_figures(found: DraftCost) -> None:
     """Wherever a measurement over stand-ins is shown, it is said; what could not be laid beside is said too."""
     text = " ".join(page(found, 80).split())
     assert "over 1 stand-ins" in text
-    assert "sgl_kernel.verify_tree_greedy_cpu" in text
     assert "other.json: not laid beside the prediction: it ran on boundaries 1, 2, 3" in text
 
 
