@@ -107,6 +107,15 @@ def parse(file: Path) -> list[Item]:
     return items
 
 
+def is_record(file: Path) -> bool:
+    """Whether a file is a record of `hsparity drafter measure`."""
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(said, dict) and said.get("schema") == MEASUREMENT
+
+
 def _measured(lines: Sequence[str]) -> list[Item]:
     """The whole texts, answers included, of a record of `hsparity drafter measure`; none where the file is no such record."""
     try:

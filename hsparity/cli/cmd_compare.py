@@ -240,6 +240,7 @@ def _compare(
     from ..capture.read import open_source
     from ..compare import Query
     from ..compare import compare as compare_sources
+    from ..model import Verdict
     from ..yardstick import find_floors
     from .progress import Progress
 
@@ -258,7 +259,14 @@ def _compare(
             tell(f"not replayed: {error.render()}")
     with Progress("comparing") as progress:
         found = compare_sources(ref, cand, floors, query, progress, added)
-    return replace(found, cost=price(ref, cand, floors)) if price else found
+    cost = price(ref, cand, floors) if price else None
+    if cost is None:
+        return found
+    if cost.verdict is Verdict.DIVERGED and found.verdict is not Verdict.DIVERGED:
+        # The sites asked for agree, and the draft is fed others.
+        text = "The states compared agree, but not those that the sides feed the draft"
+        return replace(found, verdict=Verdict.DIVERGED, headline=text, cost=cost)
+    return replace(found, cost=cost)
 
 
 COMMAND = compare

@@ -168,7 +168,10 @@ def _prompts(file: str | None, model: str) -> tuple[tuple[int, ...], ...]:
     from pathlib import Path
 
     from ..capture import prompts, specs
+    from ..drafter import measurement
 
+    if prompts.is_record(Path(file)):
+        return tuple(p.prompt for p in measurement.Measurement.from_json(Path(file).read_text()).prompts)
     return tuple(p.token_ids for p in prompts.load(Path(file), specs.resolve_model(model, "")))
 
 

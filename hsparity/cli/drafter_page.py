@@ -74,14 +74,15 @@ def _body(cost: DraftCost, options: Options) -> list[str]:
     ):
         rows = feeds_of(cost, prefix)
         lines += ["", *_table(head, rows, options, brief=True)] if rows else []
-    lines += ["", *_bins("position in the text", cost.positions, options)] if cost.positions else []
+    lines += ["", *_bins("position, every row as a start", cost.positions, options)] if cost.positions else []
     prompts = cost.by_prompt if options.verbose else _worst(cost.by_prompt)
     title = "prompt" if options.verbose else "prompt, those that lose most"
     lines += ["", *_bins(title, prompts, options)] if prompts else []
     for each in cost.beside:
         lines += ["", *_beside(each, options)]
     lines += ["", *entry("states", f"{cost.state_verdict.value.upper()}  {cost.states}", options)]
-    lines += entry("target", _targets(cost), options)
+    if options.verbose or cost.ref.target.startswith("the text"):
+        lines += entry("target", _targets(cost), options)
     for text in (*cost.dropped[:3], *cost.notes):
         lines += entry("note", text, options)
     if cost.fix:
@@ -143,7 +144,7 @@ def _bins(head: str, bins: Sequence[Bin], options: Options) -> list[str]:
 
 
 def _worst(bins: Sequence[Bin]) -> tuple[Bin, ...]:
-    known = [b for b in bins if b.steps]
+    known = [b for b in bins if b.steps and b.cand < b.ref]
     return tuple(sorted(known, key=lambda b: b.cand - b.ref)[:SHOWN_PROMPTS]) if len(known) > 1 else ()
 
 

@@ -19,7 +19,7 @@ from hsparity.drafter.acceptance import (
     estimate,
     walked,
 )
-from hsparity.drafter.measurement import MeasuredPrompt, Measurement
+from hsparity.drafter.measurement import MeasuredPrompt, Measurement, disagreements
 from hsparity.drafter.result import Beside
 from hsparity.errors import HsparityError
 
@@ -57,6 +57,8 @@ def beside(
     comparison. Figures are those of steps all of whose drafts lie in it."""
     choice = _choice(record, choices)
     blank = Beside(path, record.engine, record.version, record.aux_layers, record.stand_ins)
+    if broken := disagreements(record):
+        return blank.because(f"its steps contradict the engine's own counters or its text: {broken[0]}")
     if record.draft_sha256 != draft_sha256:
         return blank.because(f"it ran another head: {record.draft}, whose weights are not this head's")
     if choice is None:

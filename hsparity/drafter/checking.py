@@ -120,6 +120,16 @@ def check(
         architecture(draft, target),
         (target.number("num_hidden_layers") or None) if target else None,
     )
+    if trained_on and draft.fc_shape[1] and len(trained_on) != draft.slots:
+        raise HsparityError(
+            "E282",
+            "--trained-on names another number of states than the head takes",
+            (
+                f"--trained-on  {len(trained_on)}",
+                f"fc.weight     {list(draft.fc_shape)}: {draft.slots} states",
+            ),
+            f"name {draft.slots} boundaries",
+        )
     found = contract(draft, name, version, runner, family, layers)
     trained = find_trained(draft, family, layers, trained_on, trained_by)
     case = Case(draft, found, target, algorithm.lower().replace("-", ""), trained)
@@ -208,7 +218,7 @@ def _headline(case: Case, problems: list[Problem], unchecked: list[tuple[str, st
             "" if case.contract.engine == "hf" else f", fed boundaries {case.contract.reading.spelled}"
         )
         return f"on {case.engine}{fed_words}"
-    more = f", and {len(told) - 1} more" if len(told) > 1 else ""
+    more = f" ({len(told) - 1} more problem{'s' * (len(told) > 2)})" if len(told) > 1 else ""
     place = "" if case.engine in told[0].headline else f"on {case.engine}: "
     return f"{place}{told[0].headline}{more}"
 

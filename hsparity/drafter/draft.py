@@ -139,16 +139,72 @@ def open_draft(spelled: str) -> Draft:
         name.startswith(("midlayer.", "model.midlayer.")) for name in stored.values()
     ):
         layout = MIDLAYER
+    _check_types(spelled, config, inner if isinstance(inner, dict) else config)
     draft = Draft(
         folder, spelled, layout, config, inner if isinstance(inner, dict) else config, tensors, stored
     )
-    if "fc.weight" not in tensors or not any(n.startswith("layers.0.self_attn.") for n in tensors):
+    if draft.fc_shape == (0, 0) or not any(n.startswith("layers.0.self_attn.") for n in tensors):
         held = ", ".join(list(stored.values())[:4])
         notes = ("an EAGLE-3 head has  fc.weight and one decoder layer", f"{spelled} has  {held} …")
         raise HsparityError(
             "E262", f"{spelled} is no EAGLE-3 head", notes, "name the draft's folder, not the target's"
         )
     return draft
+
+
+def _check_types(spelled: str, config: Mapping[str, Any], layer: Mapping[str, Any]) -> None:
+    """Refuse values that no reader of such a config can do anything with. Raises E260."""
+    for place in (config, layer):
+        for name, wanted in EXPECTED.items():
+            value = place.get(name)
+            if value is not None and not wanted[0](value):
+                raise HsparityError(
+                    "E260",
+                    f"{spelled}: config.json cannot be read: {name} is no {wanted[1]}",
+                    (f"config.json  {name} is {str(value)[:60]!r}", f"wanted       a {wanted[1]}"),
+                    f'write "{name}" as the head was trained with',
+                )
+
+
+def _size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**31
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e15
+
+
+def _rope(value: Any) -> bool:
+    """A rope's settings, or one such for each kind of layer: numbers are above 0 where they scale."""
+    if not isinstance(value, dict):
+        return False
+    parts = [v for v in value.values() if isinstance(v, dict)] or [value]
+    scales = ("rope_theta", "factor", "original_max_position_embeddings")
+    return all(p.get(name) is None or _positive(p[name]) for p in parts for name in scales)
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(v, str) for v in value)
+
+
+SIZES = (
+    "hidden_size",
+    "target_hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "vocab_size",
+    "draft_vocab_size",
+)
+# What a value must be, by its key, in words too; null and absent are for each reader to judge.
+EXPECTED = {
+    **dict.fromkeys(SIZES, (_size, "whole number above 0")),
+    **dict.fromkeys(("rms_norm_eps", "rope_theta"), (_positive, "number above 0")),
+    **dict.fromkeys(("rope_scaling", "rope_parameters"), (_rope, "rope's settings")),
+    "layer_types": (_names, "list of names"),
+}
 
 
 def _folder(spelled: str) -> Path:
@@ -169,10 +225,11 @@ def _folder(spelled: str) -> Path:
 def _config(folder: Path) -> dict[str, Any]:
     try:
         raw = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError) as error:
-        raise HsparityError("E260", f"{folder} holds no readable config.json", (str(error),)) from None
+    except (OSError, ValueError, RecursionError) as error:
+        notes = (f"{type(error).__name__}: {str(error)[:200]}",)
+        raise HsparityError("E260", f"{folder} holds no readable config.json", notes, _WHOLE) from None
     if not isinstance(raw, dict):
-        raise HsparityError("E260", f"{folder / 'config.json'} holds no JSON object")
+        raise HsparityError("E260", f"{folder / 'config.json'} holds no JSON object", help=_WHOLE)
     return raw
 
 
@@ -194,8 +251,10 @@ def _stored(folder: Path) -> list[tuple[str, str, tuple[int, ...]]]:
         from hsparity.capture.readers import pickled as reader
 
         held = reader.load(pickled)
-        if not isinstance(held, dict):
-            raise HsparityError("E206", f"{pickled} holds no tensors by name")
+        if not isinstance(held, dict) or not all(
+            isinstance(n, str) and hasattr(t, "dtype") and hasattr(t, "shape") for n, t in held.items()
+        ):
+            raise HsparityError("E206", f"{pickled} holds no tensors by name", help=_WHOLE)
         return [(n, DTYPES.get(str(t.dtype), str(t.dtype)), tuple(t.shape)) for n, t in held.items()]
     try:
         files = checkpoint.tensor_files(folder)
@@ -230,6 +289,9 @@ def weights_sha256(draft: Draft) -> str:
             while block := file.read(2**22):
                 digest.update(block)
     return digest.hexdigest()
+
+
+_WHOLE = "name the folder that the trainer exported, whole"
 
 
 def canonical(name: str) -> str:

@@ -35,15 +35,15 @@ def feed(
     ids: tuple[int, ...] | None,
     boundaries: tuple[int, ...] = (),
 ) -> Fed:
-    """What a side feeds: the slots that its engine handed over, else the boundaries named, else those that its engine makes of
-    the head's config; `ids` in place of those in it, () for the engine's default.
+    """What a side feeds: the boundaries or ids named (() for the engine's default), else the slots that its engine handed over,
+    else the boundaries that its engine makes of the head's config.
 
     Raises E270 where their number is not the head's, E210 where they were not captured."""
     slots = slots_of(source)
-    if slots:
-        return _native(draft, side, source, prompts, norm, slots)
     if boundaries:
         return _by_number(draft, side, source, boundaries, "as --boundaries says")
+    if slots and ids is None:
+        return _native(draft, side, source, prompts, norm, slots)
     numbers, why = _read_ids(draft, source, ids)
     return _by_number(draft, side, source, numbers, why)
 

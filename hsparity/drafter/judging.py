@@ -11,7 +11,7 @@ from hsparity.model import Comparison, Verdict
 
 SLIGHT = 0.01  # of what the reference gets accepted: no engine runs alike to less
 SMALL = 0.05  # what may be lost, at most, for a pair to cost nothing
-IDLE = 0.1  # draft tokens a step on the reference's own states: the head drafts nothing worth measuring
+IDLE = 0.2  # draft tokens a step on the reference's own states: the head drafts nothing worth measuring
 BETTER = 1.2  # times as much accepted on another layer's states: the head was trained on those
 
 Judgement = tuple[Verdict, str, list[str], list[str]]
@@ -28,19 +28,22 @@ def judged(
     known = {a.key: a for a in made}
     ref = known["ref"]
     notes: list[str] = []
-    trained = _trained_elsewhere(known)
-    if trained:
-        notes.append(trained)
+    notes += _better_elsewhere(known)
     if not generated:
         notes.append(
-            "the captures hold little or no generated text: rows of prompts stand for it, which an engine never drafts "
-            "from; capture with --generate N"
+            "no generated text is known: every row stands in for a step, prompts' too, from which an engine never drafts; capture "
+            "with --generate N, or say where answers begin with --prompts or --measured"
         )
     broken = _broken(known)
     notes += broken
     if ref.steps == 0:
         headline = "no row of the shared text can be drafted from: it is shorter than the chain"
         return Verdict.INCONCLUSIVE, headline, notes, [_AGAIN]
+    if known["cand"].steps == 0:
+        headline = (
+            "the candidate's last state says of no row what its target takes: it is not finite, or not there"
+        )
+        return Verdict.INCONCLUSIVE, headline, notes, ["hsparity compare {ref} {cand}"]
     if ref.accepted.value < IDLE:
         headline = (
             f"on the reference's own states this head gets {ref.accepted.value:.2f} draft tokens a step accepted: "
@@ -52,7 +55,7 @@ def judged(
             Verdict.INCONCLUSIVE,
             headline,
             notes,
-            ["hsparity drafter check {draft} --engine sglang", *_trained_next(known)],
+            ["hsparity drafter check {draft} --engine {engine} --model M", *_trained_next(known)],
         )
     verdict, headline = _weighed(known, notes, comparison)
     if broken and verdict is Verdict.PARITY:
@@ -110,24 +113,29 @@ def _lost(feeding: Acceptance) -> Estimate:
     return Estimate(-change.value, -change.high, -change.low)
 
 
-def _trained_elsewhere(known: dict[str, Acceptance]) -> str:
-    """Where the head does plainly better on other states of the reference than on those it is fed."""
-    best = _best_shift(known)
+def _better_elsewhere(known: dict[str, Acceptance]) -> list[str]:
+    """Where the head does better on other states than on the reference's: the candidate's, or those of other layers."""
+    ref, cand, best = known["ref"], known["cand"], _best_shift(known)
+    if cand.change and (cand.change.low or 0.0) > 0 and cand.accepted.value > BETTER * ref.accepted.value:
+        return [
+            "the candidate's states suit this head better than the reference's: REF is not what it was trained on"
+        ]
     if best is None:
-        return ""
-    return (
+        return []
+    word = "probably" if best.accepted.value > BETTER * ref.accepted.value else "perhaps"
+    return [
         f"the head does better on other states of the reference, {best.words}: {best.accepted.value:.2f} accepted a step, against "
-        f"{known['ref'].accepted.value:.2f}. It was probably trained on those; the states of both sides then are not at fault"
-    )
+        f"{ref.accepted.value:.2f}. It was {word} trained on those, and is then at fault itself, or its config: hsparity drafter "
+        "check --trained-on"
+    ]
 
 
 def _best_shift(known: dict[str, Acceptance]) -> Acceptance | None:
-    ref = known["ref"]
     others = [a for key, a in known.items() if key.startswith("shift:") and a.change is not None]
     best = max(others, key=lambda a: a.accepted.value, default=None)
     if best is None or best.change is None or best.change.low is None:
         return None
-    return best if best.change.low > 0 and best.accepted.value > BETTER * ref.accepted.value else None
+    return best if best.change.low > 0 and best.accepted.value >= IDLE else None
 
 
 def _trained_next(known: dict[str, Acceptance]) -> list[str]:
@@ -145,4 +153,4 @@ def _following(known: dict[str, Acceptance], comparison: Comparison) -> list[str
     lines = _trained_next(known)
     if comparison.verdict is not Verdict.PARITY:
         lines.append("hsparity compare {ref} {cand}")
-    return [*lines, "hsparity drafter measure {draft} --engine sglang --model M"]
+    return [*lines, "hsparity drafter measure {draft} --engine {engine} --model M"]

@@ -107,6 +107,8 @@ class Measurement:
             raw = json.loads(text)
             if raw["schema"] != SCHEMA:
                 raise ValueError(f"its schema is {raw['schema']!r}, not {SCHEMA!r}")
+            if not _is_whole(raw["k"]) or raw["k"] < 1:
+                raise ValueError(f"k is {raw['k']!r}")
             raw["prompts"] = tuple(_prompt(p) for p in raw["prompts"])
             raw["ids"] = None if raw["ids"] is None else tuple(raw["ids"])
             for name in ("stop_ids", "aux_layers", "stand_ins", "warnings", "command"):
@@ -124,12 +126,27 @@ class Measurement:
 
 def _prompt(raw: Mapping[str, Any]) -> MeasuredPrompt:
     return MeasuredPrompt(
-        raw["id"],
-        tuple(raw["prompt"]),
-        tuple(raw["generated"]),
-        tuple(Step(s["first"], tuple(s["drafted"]), s["accepted"], s["bonus"]) for s in raw["steps"]),
-        raw["counters"],
+        str(raw["id"]),
+        _tokens(raw["prompt"]),
+        _tokens(raw["generated"]),
+        tuple(
+            Step(first, _tokens(s["drafted"]), accepted, bonus)
+            for s in raw["steps"]
+            for first, accepted, bonus in (_tokens([s["first"], s["accepted"], s["bonus"]]),)
+        ),
+        dict(raw["counters"]),
     )
+
+
+def _tokens(values: Any) -> tuple[int, ...]:
+    """Whole numbers, none below 0. Raises ValueError."""
+    if not isinstance(values, list) or not all(_is_whole(v) and v >= 0 for v in values):
+        raise ValueError(f"{str(values)[:60]} where whole numbers should stand")
+    return tuple(values)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value < 2**31
 
 
 @dataclass(frozen=True, slots=True, eq=False)

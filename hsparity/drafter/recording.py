@@ -24,6 +24,7 @@ from hsparity.drafter.acceptance import (
 from hsparity.drafter.agreeing import Bench
 from hsparity.drafter.beside import Choice, beside
 from hsparity.drafter.draft import Draft, weights_sha256
+from hsparity.drafter.fed import SERVING
 from hsparity.drafter.feedings import Feeding
 from hsparity.drafter.judging import judged
 from hsparity.drafter.measurement import Measurement
@@ -90,7 +91,7 @@ def recorded(run: Run) -> DraftCost:
         steps=bench.steps,
         tokens="steps along the generated text, as an engine takes them"
         if generated
-        else "every row as a start: the captures hold too little generated text",
+        else "rows, each as a start: no generated text is known",
         ref=side[0],
         cand=side[1],
         prompts=len(run.rows),
@@ -143,8 +144,8 @@ def _beside(run: Run) -> tuple[Beside, ...]:
     numbers = [tuple(n for n in served.numbers(i) if n is not None) for i in (0, 1)]
     undone = [f.key for f in run.tried if f.key == "undone:all" or f.key.startswith("undone:HS")][-1:]
     choices = [Choice("cand", engines[1], numbers[1])]
-    choices += [Choice(key, engines[1], numbers[0]) for key in undone]
     choices += [Choice("ref", engines[0], numbers[0])]
+    choices += [Choice(key, engines[1], numbers[0]) for key in undone]
     by_key = {feeding.key: agreement for feeding, agreement in zip(run.tried, run.agreed, strict=True)}
     digest = weights_sha256(run.draft) if run.records else ""
     return tuple(
@@ -177,6 +178,7 @@ def _filled(line: str, served: Served, draft: Draft) -> str:
         "ref": shlex.quote(served.ref.path),
         "cand": shlex.quote(served.cand.path),
         "draft": shlex.quote(draft.spelled),
+        "engine": served.cand.manifest.engine if served.cand.manifest.engine in SERVING else "vllm",
     }
     return line.format(**quoted)
 

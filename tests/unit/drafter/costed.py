@@ -22,6 +22,7 @@ from hsparity.drafter.costing import Asked
 from hsparity.drafter.draft import open_draft
 from hsparity.drafter.feedings import Feeding, fed_rows
 from hsparity.drafter.head import load_head
+from hsparity.drafter.measurement import Step
 from hsparity.drafter.result import DraftCost
 from hsparity.drafter.undoing import Served
 from tests.causes.streams import EPS, Capture, States, Toy, edited
@@ -247,3 +248,13 @@ def rows_of(source: Source, key: str) -> torch.Tensor:
 def apart(one: torch.Tensor, two: torch.Tensor) -> float:
     """The median over rows of |one - two| / |two|."""
     return float(((one - two).norm(dim=1) / two.norm(dim=1)).median())
+
+
+def counters(steps: Sequence[Step], k: int) -> dict[str, Any]:
+    """What vLLM counts of these steps."""
+    return {
+        "vllm:spec_decode_num_drafts": len(steps),
+        "vllm:spec_decode_num_accepted_tokens_per_pos": [
+            sum(s.accepted > j for s in steps) for j in range(k)
+        ],
+    }

@@ -17,6 +17,7 @@ from hsparity.drafter.measurement import MeasuredPrompt, Measurement, Step, disa
 from hsparity.drafter.result import Beside
 from hsparity.errors import HsparityError
 
+from .costed import counters
 from .test_cost_acceptance import inside
 from .test_measurement import record
 
@@ -56,7 +57,9 @@ class Scene:
             drafts = [written[known + j] if m else 1 for j, m in enumerate(matches)]
             steps.append(Step(known, tuple(drafts), accepted, written[known + accepted]))
             known += accepted + 1
-        return MeasuredPrompt(name, tuple(written[:PREFILL]), tuple(written[PREFILL:known]), tuple(steps), {})
+        return MeasuredPrompt(
+            name, tuple(written[:PREFILL]), tuple(written[PREFILL:known]), tuple(steps), counters(steps, k)
+        )
 
     def record(self, **changed: Any) -> Measurement:
         return replace(record(*(self.measured(n) for n in self.texts)), **changed)
@@ -91,9 +94,8 @@ def test_a_worse_engine_is_seen() -> None:
         while known + K < LENGTH:  # it accepts nothing: every token is the target's own
             steps.append(Step(known, (1, 1, 1), 0, int(scene.texts[n][known])))
             known += 1
-        worse.append(
-            replace(prompt, steps=tuple(steps), generated=tuple(scene.texts[n][PREFILL:known].tolist()))
-        )
+        text = tuple(scene.texts[n][PREFILL:known].tolist())
+        worse.append(replace(prompt, steps=tuple(steps), generated=text, counters=counters(steps, K)))
     found = scene.beside(record(*worse))
     assert found.measured[0].value == 0.0
     assert found.difference[0].value == found.predicted[0].value > 0.4

@@ -110,9 +110,14 @@ def test_boundaries_that_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("own", [True, False])
 def test_own_slots_come_first(own: bool, tmp_path: Path) -> None:
-    """Slots that the engine handed over are what is fed, read on the hooks beside them; without those nothing tells them."""
+    """Slots that the engine handed over are what is fed, read on the hooks beside them; without those nothing tells them. What
+    is said of a side comes before its slots."""
     made = slots(captured(1, "sglang", 1), ["boundary.003", "boundary.005", "boundary.006"], own)
-    found = fed(tmp_path, made, head(tmp_path / "head", (NESTED,)), (1, 3, 6), (2, 4, 5))
+    draft = head(tmp_path / "head", (NESTED,))
+    if own:
+        assert fed(tmp_path / "ids", made, draft, (1, 3, 6)).numbers == (2, 4, 7)
+        assert fed(tmp_path / "named", made, draft, None, (2, 4, 5)).numbers == (2, 4, 5)
+    found = fed(tmp_path, made, draft)
     assert found.keys == ("slot.00", "slot.01", "slot.02")
     assert found.numbers == ((3, 5, 6) if own else ())
 

@@ -143,7 +143,7 @@ def test_a_figure_that_is_not_finite_is_no_parity() -> None:
 
 
 def test_where_the_head_was_trained_is_told_by_its_interval() -> None:
-    """Another layer's states have to be plainly better: by a fifth, and beyond the interval."""
+    """Another layer's states have to be better beyond the interval; by less than a fifth the word is "perhaps"."""
 
     def notes(accepted: float, low: float | None) -> list[str]:
         shift = acceptance(
@@ -151,9 +151,9 @@ def test_where_the_head_was_trained_is_told_by_its_interval() -> None:
         )
         return judge(0.0, 0.0, more=(shift,))[2]
 
-    assert any("boundaries 3, 5, 6" in n for n in notes(2.5, 0.3))
+    assert any("boundaries 3, 5, 6" in n and "probably" in n for n in notes(2.5, 0.3))
+    assert any("boundaries 3, 5, 6" in n and "perhaps" in n for n in notes(2.3, 0.2))
     assert notes(2.5, -0.1) == []
-    assert notes(2.3, 0.2) == []
     assert notes(2.5, None) == []
 
 

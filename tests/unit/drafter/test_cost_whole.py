@@ -19,7 +19,7 @@ from hsparity.drafter.result import DraftCost
 from hsparity.model import Verdict
 from tests.causes.streams import edited
 
-from .costed import COUNT, LENGTH, PREFILL, STEPS, World, captured, slots, texts
+from .costed import COUNT, LENGTH, PREFILL, STEPS, World, captured, counters, slots, texts
 from .oracle import Oracle
 from .test_measurement import record
 
@@ -57,7 +57,9 @@ def decode(world: World, source: Source, keys: list[str], name: str) -> Measured
         bonus = text[known + accepted] if known + accepted < LENGTH else 0
         steps.append(Step(known, tuple(drafts), accepted, bonus))
         known += accepted + 1
-    return MeasuredPrompt(name, tuple(text[:PREFILL]), tuple(text[PREFILL:known]), tuple(steps), {})
+    return MeasuredPrompt(
+        name, tuple(text[:PREFILL]), tuple(text[PREFILL:known]), tuple(steps), counters(steps, STEPS)
+    )
 
 
 def test_an_engine_measures_what_is_predicted(world: World, late: Source, tmp_path: Path) -> None:
@@ -117,7 +119,7 @@ def test_a_text_captured_whole(world: World, cost: DraftCost, tmp_path: Path) ->
     ref = open_source(whole(captured(1)).write(tmp_path / "ref"))
     cand = open_source(whole(slots(captured(2, "sglang"), LATE, True)).write(tmp_path / "cand"))
     blind = world.price(cand, ref).cost
-    assert "every row as a start" in blind.tokens
+    assert "each as a start" in blind.tokens
     assert any("--generate" in n for n in blind.notes)
     assert blind.feed("ref").steps == COUNT * (LENGTH - STEPS)
     prompts = tuple(tuple(t[:PREFILL]) for t in texts().values())
