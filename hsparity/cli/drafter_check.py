@@ -42,6 +42,7 @@ EXITS = {"ok": ExitCode.PARITY, "problems": ExitCode.DIVERGED, "unclear": ExitCo
     metavar="TRAINER",
     help='By whom: "speculators 0.4.0", specforge, modelopt, …',
 )
+@grouped_option(RESULT, "--html", metavar="FILE", help="Write the page as one HTML file.")
 @grouped_option(
     RESULT, "--json", "json_", metavar="FILE", help="Write the whole result; '-' for standard output."
 )
@@ -63,6 +64,7 @@ def check(
     trained_on: str | None,
     trained_by: str,
     json_: str | None,
+    html: str | None,
     quiet: bool,
     color: str,
 ) -> int:
@@ -87,7 +89,7 @@ def check(
     from ..drafter.checking import check as run
     from ..drafter.draft import open_draft
 
-    outputs = open_outputs(json=json_)
+    outputs = open_outputs(json=json_, html=html)
     result = run(
         open_draft(draft),
         engine,
@@ -119,15 +121,21 @@ def _boundaries(text: str | None) -> tuple[int, ...] | None:
 
 def _show(result: DraftCheck, outputs: dict[str, str], color: str, quiet: bool) -> None:
     from .drafter_check_page import render
+    from .plain_page import as_page
 
-    target = outputs.get("json")
-    if target == "-":
-        click.echo(result.to_json(indent=1))
-        return
     options = console_options(color, quiet=quiet)
-    click.echo(render(result, options), color=options.color)
-    if target:
-        write_file(target, result.to_json(indent=1) + "\n")
+    title = f"{result.verdict}: {result.draft}"
+    texts = {
+        "json": lambda: result.to_json(indent=1) + "\n",
+        "html": lambda: as_page(title, lambda wide: render(result, wide), options),
+    }
+    for name, path in outputs.items():
+        if path == "-":
+            click.echo(texts[name](), nl=False)
+        else:
+            write_file(path, texts[name]())
+    if "-" not in outputs.values():
+        click.echo(render(result, options), color=options.color)
 
 
 COMMAND = check

@@ -92,6 +92,7 @@ CONTEXT = {"ignore_unknown_options": False, "allow_interspersed_args": True}
     metavar="FILE",
     help="Write the record: every step of every prompt, the engine's counters, its settings; '-' for standard output.",
 )
+@grouped_option(OUTPUT, "--html", metavar="FILE", help="Write the page as one HTML file.")
 @grouped_option(OUTPUT, "-q", "--quiet", is_flag=True, help="Print the headline only.")
 @grouped_option(
     OUTPUT, "-v", "--verbose", is_flag=True, help="Show every prompt, and the engine's own log as well."
@@ -125,18 +126,25 @@ def measure(**given: Any) -> int:
       4  the engine failed
     """
     from .drafter_measure_page import render
+    from .plain_page import as_page
 
-    outputs = open_outputs(output=given["output"])
+    outputs = open_outputs(output=given["output"], html=given["html"])
     record = _run(given)
     target = outputs.get("output")
-    if target == "-":
-        click.echo(record.to_json(indent=1))
-    else:
-        options = console_options(given["color"], quiet=given["quiet"], verbose=given["verbose"])
+    options = console_options(given["color"], quiet=given["quiet"], verbose=given["verbose"])
+    title = f"{record.engine} {record.version}: {record.draft}"
+    texts = {
+        "output": lambda: record.to_json() + "\n",
+        "html": lambda: as_page(title, lambda wide: render(record, wide), options),
+    }
+    for name, path in outputs.items():
+        if path == "-":
+            click.echo(texts[name](), nl=False)
+        else:
+            write_file(path, texts[name]())
+            tell(f"{'record' if name == 'output' else name}: {path}")
+    if "-" not in outputs.values():
         click.echo(render(record, options), color=options.color)
-        if target:
-            write_file(target, record.to_json() + "\n")
-            tell(f"record: {target}")
     _refuse_disagreement(record, target)
     return 0
 

@@ -104,3 +104,25 @@ def test_the_verdict_is_coloured_on_demand(tmp_path: Path, capsys: pytest.Captur
     assert "\x1b[" in capsys.readouterr().out
     invoke(words)
     assert "\x1b[" not in capsys.readouterr().out
+
+
+def test_the_page_as_html(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One file that asks nothing of the network, with the same words; '-' is standard output alone."""
+    head = make_head(tmp_path / "<b>", ids=(2, 6, 9))
+    words = typed(str(head), "--engine", "sglang")
+    page = tmp_path / "page.html"
+    code = invoke([*words, "--html", str(page)])
+    shown = capsys.readouterr().out
+    text = page.read_text()
+    assert "default-src 'none'" in text
+    assert "<b>" not in text
+    assert all(word in text for word in shown.split()[:6] if "<" not in word)
+    assert invoke([*words, "--html", "-"]) == code
+    assert capsys.readouterr().out == text
+
+
+def test_as_many_layers_as_the_head_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A list of another length would end in advice that breaks the head."""
+    head = make_head(tmp_path / "h", ids=(2, 6, 9))
+    assert invoke(typed(str(head), "--engine", "sglang", "--trained-on", "2,6")) == 2
+    assert "error[E282]: --trained-on names another number of states" in capsys.readouterr().err
