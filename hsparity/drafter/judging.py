@@ -77,9 +77,7 @@ def _weighed(known: dict[str, Acceptance], notes: list[str], comparison: Compari
         return Verdict.INCONCLUSIVE, f"the difference costs {amount} on one prompt, which has no interval"
     shown = f"{amount} (95 % interval {_two(lost.low)} to {_two(lost.high)})"
     if lost.low > allowed:
-        cause = next((f for f in comparison.findings if f.severity == "cause" and not f.ruled_out), None)
-        named = f": {cause.code} {cause.name}" if cause else ""
-        return Verdict.DIVERGED, f"the difference costs {shown}{named}"
+        return Verdict.DIVERGED, f"the difference costs {shown}{_cause(known, comparison, lost.value)}"
     if lost.high <= max(allowed, SMALL * ref.accepted.value):
         said = f"costs {amount}, within {_two(lost.low)} to {_two(lost.high)}"
         if lost.value < 0:
@@ -87,6 +85,19 @@ def _weighed(known: dict[str, Acceptance], notes: list[str], comparison: Compari
         return Verdict.PARITY, f"no cost beyond noise: it {said}"
     notes.append("the interval is too wide for a verdict: more prompts, or longer answers, narrow it")
     return Verdict.INCONCLUSIVE, f"the difference costs {shown}: too few steps to tell it from none"
+
+
+def _cause(known: dict[str, Acceptance], comparison: Comparison, lost: float) -> str:
+    """ ": HS101 layer-offset": the finding that brings back at least half of the loss when it is undone; where none can be undone,
+    the leading one."""
+    found = {f.code: f.name for f in comparison.findings if f.severity == "cause" and not f.ruled_out}
+    undone = [a for key, a in known.items() if key.startswith("undone:HS")]
+    best = max(undone, key=lambda a: a.accepted.value, default=None)
+    code = next(iter(found), "")
+    if best is not None:
+        regained = best.accepted.value - known["cand"].accepted.value
+        code = best.key.partition(":")[2] if regained >= lost / 2 else ""
+    return f": {code} {found[code]}" if code in found else ""
 
 
 def _broken(known: dict[str, Acceptance]) -> list[str]:

@@ -324,3 +324,14 @@ def test_the_desk_is_what_it_says(desk: Desk) -> None:
     """The candidate has slots only, the reference none."""
     assert open_source("cand").sites() == ("slot.00", "slot.01", "slot.02")
     assert not any(k.startswith("slot") for k in open_source("ref").sites())
+
+
+def test_states_that_agree_and_a_draft_that_loses_are_no_parity(desk: Desk) -> None:
+    """What is compared may be equal while the sides feed the draft other layers: that is DIVERGED, never a pass."""
+    late = slots(captured(2, "sglang"), ["boundary.003", "boundary.005", "boundary.006"], True)
+    late.write(desk.folder / "late")
+    words = ["compare", "ref", "late", "--boundaries", "2,4,5", *FLOORS, "-q"]
+    assert desk.run(*words)[0] == 0
+    code, out, _ = desk.run(*words, "--draft", "head")
+    assert code == 1
+    assert out.startswith("DIVERGED  The states compared agree, but not those that the sides feed the draft.")

@@ -97,6 +97,15 @@ def test_the_interval_decides(low: float, high: float, verdict: Verdict) -> None
     assert "-" not in headline.replace("layer-offset", "") or verdict is not Verdict.PARITY or high > 0
 
 
+def test_a_cause_is_named_for_what_it_brings_back() -> None:
+    """A finding that is undone and brings back less than half of the loss is not what costs it."""
+    for regained, named in ((1.0, True), (0.6, True), (0.4, False), (-0.1, False)):
+        undone = acceptance("undone:HS101", 1.0 + regained, Estimate(regained - 1.0, -1.2, 0.0))
+        found, headline, _, _ = judge(-1.2, -0.8, more=(undone,))
+        assert found is Verdict.DIVERGED
+        assert ("HS101 layer-offset" in headline) == named
+
+
 def test_noise_of_the_floor_raises_what_is_allowed() -> None:
     """A loss that noise of the floor's size may cost as well is no divergence."""
     assert judge(-0.3, -0.1)[0] is Verdict.DIVERGED
