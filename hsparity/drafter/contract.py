@@ -79,6 +79,7 @@ class Contract:
     readings: tuple[Reading, ...]
     why: str  # which runner, and why
     num_layers: int | None
+    reads_no_list: bool = False  # under any key, in any runner of this version
 
     @property
     def label(self) -> str:
@@ -111,7 +112,8 @@ def contract(
     readings = tuple(_read(draft, row, answer.rule, num_layers) for row in rows)
     if len(readings) > 1 and len({(r.key, r.ids) for r in readings}) == 1:
         readings, why = (replace(readings[0], runner=""),), ""
-    return Contract(engine, known, bool(version), answer.rule, answer.doubts, readings, why, num_layers)
+    none = not any(row.keys for row in rows)
+    return Contract(engine, known, bool(version), answer.rule, answer.doubts, readings, why, num_layers, none)
 
 
 def newest(engine: str) -> str:

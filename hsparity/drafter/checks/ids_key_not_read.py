@@ -100,8 +100,10 @@ def _move(case: Case, key: str) -> tuple[Change, ...]:
 
 
 def _advice(case: Case) -> str:
-    if case.trained is not None:
+    if case.trained is not None and not case.contract.reads_no_list:
         return ""
+    if case.contract.reads_no_list:
+        return "this version reads no list, under any key: serve the head with a newer one"
     wanted = NESTED if case.contract.engine == "sglang" else TOP
     return f"write {wanted} as this engine numbers: {case.contract.rule.rule}; --trained-on gives the list"
 
