@@ -132,7 +132,7 @@ def test_sglang_recovers_with_the_line_that_check_prints(draft: Draft) -> None:
 
 def test_the_cost_was_predicted_and_its_cause_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From captures alone: what vLLM accepts, what SGLang accepts on its default layers, that these are another layer's states,
-    and what the fix brings back. Prediction and measurement of the same steps are less than two points apart."""
+    and what the fix brings back. Prediction and measurement of the same steps agree."""
     monkeypatch.chdir(tmp_path)
     for name, record in (("vllm", measure("vllm")), ("sglang", measure("sglang"))):
         Path(f"{name}.json").write_text(record.to_json())
