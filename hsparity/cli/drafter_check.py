@@ -8,7 +8,7 @@ import click
 
 from ..errors import ExitCode, HsparityError
 from .grouped import GroupedCommand, grouped_option
-from .output import console_options, open_outputs, write_file
+from .output import console_options, open_outputs, write_texts
 
 if TYPE_CHECKING:
     from ..drafter.checking import DraftCheck
@@ -128,14 +128,9 @@ def _show(result: DraftCheck, outputs: dict[str, str], color: str, quiet: bool) 
     texts = {
         "json": lambda: result.to_json(indent=1) + "\n",
         "html": lambda: as_page(title, lambda wide: render(result, wide), options),
+        "terminal": lambda: render(result, options),
     }
-    for name, path in outputs.items():
-        if path == "-":
-            click.echo(texts[name](), nl=False)
-        else:
-            write_file(path, texts[name]())
-    if "-" not in outputs.values():
-        click.echo(render(result, options), color=options.color)
+    write_texts(outputs, lambda name: texts[name](), options)
 
 
 COMMAND = check

@@ -135,13 +135,6 @@ def _run(given: dict[str, Any]) -> DraftCost:
     from ..yardstick import find_floors
     from .progress import Progress
 
-    if given["layers"] and given["boundaries"]:
-        raise HsparityError(
-            "E103",
-            "--layers and --boundaries exclude each other",
-            (f"--layers {given['layers']}", f"--boundaries {given['boundaries']}"),
-            "layer N is boundary N+1; give one of the two",
-        )
     draft = open_draft(given["draft"])
     chosen = resolve_pair(given["ref"], given["cand"], floors=given["floors"], allow_capture=False)
     ref, cand = open_source(chosen.ref), open_source(chosen.cand)

@@ -12,7 +12,7 @@ from ..errors import HsparityError
 from .env_list import read_environment
 from .grouped import GroupedCommand, grouped_option
 from .id_list import read_ids
-from .output import console_options, open_outputs, tell, write_file
+from .output import console_options, open_outputs, tell, write_texts
 
 if TYPE_CHECKING:
     from ..drafter.measurement import Measurement
@@ -136,15 +136,12 @@ def measure(**given: Any) -> int:
     texts = {
         "output": lambda: record.to_json() + "\n",
         "html": lambda: as_page(title, lambda wide: render(record, wide), options),
+        "terminal": lambda: render(record, options),
     }
+    write_texts(outputs, lambda name: texts[name](), options)
     for name, path in outputs.items():
-        if path == "-":
-            click.echo(texts[name](), nl=False)
-        else:
-            write_file(path, texts[name]())
+        if path != "-":
             tell(f"{'record' if name == 'output' else name}: {path}")
-    if "-" not in outputs.values():
-        click.echo(render(record, options), color=options.color)
     _refuse_disagreement(record, target)
     return 0
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import click
-
-from .output import tell, write_file
+from .output import tell_reports, write_texts
 from .plain_page import STYLES, entry, framed, wrapped
 
 if TYPE_CHECKING:
@@ -33,17 +31,13 @@ def publish(cost: DraftCost, outputs: dict[str, str], options: Options) -> None:
     """Write every report asked for; the page goes to stdout unless a report took it with '-'. Raises E106."""
     from ..report.cost_page import render as as_html
 
-    texts = {"json": lambda: cost.to_json(indent=1) + "\n", "html": lambda: as_html(cost)}
-    for name, path in outputs.items():
-        if path == "-":
-            click.echo(texts[name](), nl=False)
-        else:
-            write_file(path, texts[name]())
-    if "-" not in outputs.values():
-        click.echo(render(cost, options), color=options.color)
-    for name, path in outputs.items():
-        if path != "-":
-            tell(f"{name} report: {path}")
+    texts = {
+        "json": lambda: cost.to_json(indent=1) + "\n",
+        "html": lambda: as_html(cost),
+        "terminal": lambda: render(cost, options),
+    }
+    write_texts(outputs, lambda name: texts[name](), options)
+    tell_reports(outputs)
 
 
 def _what(cost: DraftCost, options: Options) -> list[str]:

@@ -13,6 +13,8 @@ import click
 from ..errors import ExitCode, HsparityError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..model import Comparison
     from ..report.base import Options
 
@@ -87,14 +89,24 @@ def write_reports(result: Comparison, files: dict[str, str], options: Options) -
     from ..report import reporters
 
     available = reporters()
+    write_texts(files, lambda name: available[name].render(result, options), options)
+    tell_reports(files)
+
+
+def write_texts(files: dict[str, str], text_of: Callable[[str], str], options: Options) -> None:
+    """Write the text of each name to its path; that of "terminal" goes to stdout unless a file took it with '-'. Raises E106."""
     for name, path in files.items():
-        text = available[name].render(result, options)
+        text = text_of(name)
         if path == "-":
             click.echo(text, nl=not text.endswith("\n"))
         else:
             write_file(path, text)
     if "-" not in files.values():
-        click.echo(available["terminal"].render(result, options), color=options.color)
+        click.echo(text_of("terminal"), color=options.color)
+
+
+def tell_reports(files: dict[str, str]) -> None:
+    """Say where the reports lie."""
     for name, path in files.items():
         if path != "-":
             tell(f"{name} report: {path}")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hsparity.drafter.measurement import Counts, counted, drawn
 from hsparity.drafter.result import Estimate
 
-DRAWS, SEED = 2000, 0
 UNKNOWN = -1
 
 
@@ -28,29 +27,6 @@ class Agreement:
     match_ks: NDArray[np.int8]
     overlap_ks: NDArray[np.float32]
     nonfinite: int = 0  # rows that the head was fed, or from which it drafted, that are not finite
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Counts:
-    """Per prompt (P prompts): steps counted, and of those how many accepted each position. [P], [P, k]."""
-
-    steps_p: NDArray[np.int64]
-    accepted_pk: NDArray[np.int64]
-
-    @property
-    def accepted(self) -> float:
-        """Draft tokens accepted a step."""
-        return float(self.accepted_pk.sum() / max(self.steps_p.sum(), 1))
-
-    @property
-    def by_position(self) -> tuple[float, ...]:
-        return tuple((self.accepted_pk.sum(0) / max(self.steps_p.sum(), 1)).tolist())
-
-    @property
-    def conditional(self) -> tuple[float, ...]:
-        """Share of those that come so far; NaN where none does."""
-        totals = np.concatenate(([self.steps_p.sum()], self.accepted_pk.sum(0))).astype(np.float64)
-        return tuple(float(b / a) if a else float("nan") for a, b in pairwise(totals))
 
 
 def walked(rows: Sequence[Agreement]) -> Counts:
@@ -77,15 +53,12 @@ def _walk(a: Agreement) -> NDArray[np.int64]:
 
 
 def _counted(rows: Sequence[Agreement], starts_of: Callable[[Agreement], NDArray[np.int64]]) -> Counts:
-    steps, accepted = [], []
+    taken = []
     for a in rows:
         starts = starts_of(a)
         starts = starts[_known(a.match_ks)[starts]] if len(starts) else starts
-        lengths = _lengths(a.match_ks)[starts]
-        steps.append(len(starts))
-        accepted.append([(lengths >= j).sum() for j in range(1, len(a.match_ks) + 1)])
-    k = len(rows[0].match_ks) if rows else 0
-    return Counts(np.array(steps, np.int64), np.array(accepted, np.int64).reshape(len(rows), k))
+        taken.append(_lengths(a.match_ks)[starts])
+    return counted(taken, len(rows[0].match_ks) if rows else 0)
 
 
 def _known(match_ks: NDArray[np.int8]) -> NDArray[np.bool_]:
@@ -147,8 +120,7 @@ def _interval(of: tuple[Counts, ...], position: int | None) -> Estimate:
     value = _figures(of, position, np.ones((1, prompts), np.int64))[0]
     if prompts < 2:
         return Estimate(float(value))
-    weights = np.random.default_rng(SEED).multinomial(prompts, np.full(prompts, 1 / prompts), DRAWS)
-    low, high = np.quantile(_figures(of, position, weights), (0.025, 0.975))
+    low, high = np.quantile(_figures(of, position, drawn(prompts)), (0.025, 0.975))
     return Estimate(float(value), float(low), float(high))
 
 

@@ -12,14 +12,13 @@ from hsparity.align.tokens import PromptRows, common_prefix
 from hsparity.capture.source import Source
 from hsparity.drafter.acceptance import (
     Agreement,
-    Counts,
     by_position,
     difference,
     differences,
     estimate,
     walked,
 )
-from hsparity.drafter.measurement import MeasuredPrompt, Measurement, disagreements
+from hsparity.drafter.measurement import MeasuredPrompt, Measurement, counted, disagreements
 from hsparity.drafter.result import Beside
 from hsparity.errors import HsparityError
 
@@ -87,12 +86,7 @@ def beside(
         return blank.because(
             "it shares no step of generated text with the captures: the same --prompts for both"
         )
-    theirs = Counts(
-        np.array([len(m) for m in measured], np.int64),
-        np.array([[sum(a > j for a in m) for j in range(steps)] for m in measured], np.int64).reshape(
-            -1, steps
-        ),
-    )
+    theirs = counted(measured, steps)
     ours = walked(predicted)
     return Beside(
         path=path,

@@ -168,6 +168,21 @@ class Counts:
         return total
 
     @property
+    def accepted(self) -> float:
+        """Draft tokens accepted a step; 0 without a step."""
+        return float(self.accepted_pk.sum() / max(self.drafts, 1))
+
+    @property
+    def by_position(self) -> tuple[float, ...]:
+        """The share of steps that accept each position; 0 without a step."""
+        return tuple((self.accepted_per_position / max(self.drafts, 1)).tolist())
+
+    @property
+    def conditional(self) -> tuple[float, ...]:
+        """Share of those that come so far; NaN where none does."""
+        return tuple(self.figures()[1 + self.accepted_pk.shape[1] :].tolist())
+
+    @property
     def accept_length(self) -> float:
         """Tokens a step of the target, its own included: 1 to K + 1. NaN without a step."""
         return float(self.figures()[0])
@@ -193,31 +208,43 @@ class Counts:
         prompts = len(self.steps_p)
         if prompts < 2:
             return np.full((2 * self.accepted_pk.shape[1] + 1, 2), np.nan)
-        weights_dp = np.random.default_rng(seed).multinomial(prompts, np.full(prompts, 1 / prompts), draws)
-        drawn_df = self.figures(weights_dp)
+        drawn_df = self.figures(drawn(prompts, draws, seed))
         tried_f = np.isfinite(drawn_df).any(axis=0)
         bounds_f2 = np.full((drawn_df.shape[1], 2), np.nan)
         bounds_f2[tried_f] = np.nanquantile(drawn_df[:, tried_f], (0.025, 0.975), axis=0).T
         return bounds_f2
 
 
+def drawn(prompts: int, draws: int = DRAWS, seed: int = 0) -> NDArray[np.int64]:
+    """How often each of so many draws with replacement has each prompt, [draws, prompts]; the same for every figure."""
+    return np.random.default_rng(seed).multinomial(prompts, np.full(prompts, 1 / prompts), draws)
+
+
+def counted(taken: Sequence[Sequence[int] | NDArray[np.int64]], k: int) -> Counts:
+    """Counts of steps by how many of their k drafts were accepted, prompt by prompt."""
+    steps = [len(t) for t in taken]
+    accepted = [_per_position(t, k) for t in taken]
+    return Counts(np.array(steps, np.int64), np.array(accepted, np.int64).reshape(len(taken), k))
+
+
 def counts(record: Measurement) -> Counts:
     """The steps of a record, prompt by prompt."""
-    return Counts(
-        np.array([len(p.steps) for p in record.prompts], np.int64),
-        np.array([_per_position(p, record.k) for p in record.prompts], np.int64).reshape(-1, record.k),
-    )
+    return counted([_taken(p) for p in record.prompts], record.k)
 
 
-def _per_position(prompt: MeasuredPrompt, k: int) -> list[int]:
-    return [sum(step.accepted > j for step in prompt.steps) for j in range(k)]
+def _taken(prompt: MeasuredPrompt) -> list[int]:
+    return [step.accepted for step in prompt.steps]
+
+
+def _per_position(taken: Sequence[int] | NDArray[np.int64], k: int) -> list[int]:
+    return [int(sum(accepted > j for accepted in taken)) for j in range(k)]
 
 
 def disagreements(record: Measurement) -> tuple[str, ...]:
     """Where recorded steps are not what the engine counted, or not what the text says; a sentence each."""
     found = []
     for prompt in record.prompts:
-        ours = (len(prompt.steps), _per_position(prompt, record.k))
+        ours = (len(prompt.steps), _per_position(_taken(prompt), record.k))
         theirs = engine_counts(prompt.counters, record.k)
         if theirs is None:
             found.append(f"prompt {prompt.id}: {record.engine} counted nothing")
