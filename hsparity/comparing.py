@@ -78,7 +78,7 @@ def _examine(case: Case, rows: RowAlignment, peeled: bool = False) -> Evidence:
     corrected alignment shows."""
     ref, cand = case.sources[:2]
     pairing = pair_sites(ref, cand, case.query)
-    norm, plus_one = _final_norm(ref, cand)
+    norm, plus_one = final_norm(ref, cand)
     wanted = tuple(dict.fromkeys([p.ref for p in pairing.pairs] + list(pairing.unplaced.get("ref", ()))))
     massive = massive_channels(ref, rows.prompts, wanted or tuple(boundaries_of(ref).values()))
     located = locate(
@@ -263,7 +263,7 @@ def _routed(source: Source) -> bool:
     return any(config.get(key) for key in ("n_routed_experts", "num_experts", "num_local_experts"))
 
 
-def _final_norm(ref: Source, cand: Source) -> tuple[Norm | None, bool]:
+def final_norm(ref: Source, cand: Source) -> tuple[Norm | None, bool]:
     """The final norm, and whether its scale is 1 + the weight."""
     # Both are read, so that a damaged one is never passed over.
     norms = (ref.norm(), cand.norm())

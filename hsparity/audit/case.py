@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from hsparity.align.tokens import PromptRows, align_rows
 from hsparity.audit import serving
@@ -27,6 +26,7 @@ from hsparity.capture.source import Source
 from hsparity.capture.stamps import stamps_sha256
 from hsparity.capture.view import View
 from hsparity.compare import check_models
+from hsparity.comparing import final_norm
 from hsparity.errors import HsparityError
 from hsparity.metrics.kernel import Norm
 from hsparity.model import Cost
@@ -131,10 +131,7 @@ def prepare(
         cand = View(cand, cut={record.id: length for record, _, length in matched})
     check_models(server, cand)
     _check_boundaries(server)
-    known = server.norm()
-    norm = (
-        None if known is None else Norm(torch.from_numpy(known[0] + 1.0 if known[2] else known[0]), known[1])
-    )
+    norm, _ = final_norm(server, server)
     m = server.manifest
     prompts = align_rows(server, cand, (), Query()).prompts
     feeds = wanted.boundaries or fed(server, prompts, norm)

@@ -12,6 +12,7 @@ from hsparity.align.tokens import PromptRows, align_rows
 from hsparity.capture.checkpoint import find_checkpoint
 from hsparity.capture.source import Source
 from hsparity.compare import check_models
+from hsparity.comparing import final_norm
 from hsparity.drafter import chain as chains
 from hsparity.drafter import crosscheck
 from hsparity.drafter.acceptance import Agreement
@@ -78,7 +79,7 @@ def cost(
         )
     model = find_checkpoint(ref.manifest, asked.model)
     head = load_head(draft, model)
-    norm = _norm(ref, cand)
+    norm, _ = final_norm(ref, cand)
     feeds = _feeds(draft, ref, cand, whole, norm, asked)
     served = compare_slots(ref, cand, floors, feeds, norm)
     tried = feedings(served)
@@ -154,14 +155,6 @@ def _whole(rows: Sequence[PromptRows]) -> tuple[list[PromptRows], list[str]]:
         else:
             kept.append(p)
     return kept, dropped
-
-
-def _norm(ref: Source, cand: Source) -> Norm | None:
-    found = ref.norm() or cand.norm()
-    if found is None:
-        return None
-    weight, eps, plus_one = found
-    return Norm(torch.from_numpy(weight + 1.0 if plus_one else weight), eps)
 
 
 def _feeds(
