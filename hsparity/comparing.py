@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 import hsparity
@@ -14,13 +15,15 @@ from hsparity.align.layers import search_mask
 from hsparity.align.tokens import RowAlignment, align_rows
 from hsparity.capture.shards import HALF_ULP
 from hsparity.capture.source import Source
-from hsparity.deltas import Judge, Terms, floor_record, missing_delta
+from hsparity.capture.tokentext import token_texts
+from hsparity.deltas import Judge, Terms, floor_record, missing_delta, quantiles
 from hsparity.diagnose.diagnosis import diagnosis
 from hsparity.evidence import Evidence
 from hsparity.locate import CLOSE, Located, Noise, alignment, expected, locate, matches, testable
 from hsparity.metrics.kernel import Norm
 from hsparity.model import SCHEMA, Comparison, Request, Side, SiteDelta, SlotMatch, Verdict
 from hsparity.pairing import Missing, Pairing, SitePair, boundaries_of, land, pair_sites
+from hsparity.pictures import Errors, Texts, layer_errors, row_map, token_map, undone
 from hsparity.query import Query
 from hsparity.replay.result import Replay
 from hsparity.solve.owners import OwnerMap
@@ -224,6 +227,8 @@ def _result(evidence: Evidence, sources: Sequence[Source]) -> Comparison:
     deltas = (*evidence.deltas, *(missing_delta(r, side) for r, side in missing.items()))
     verdict, headline, findings = decide(evidence, deltas, found)
     lead = next((f for f in findings if f.severity == "cause" and not f.ruled_out), None)
+    left, texts = undone(evidence, lead), token_texts(sources)
+    deltas = tuple(_drawn(d, left.get(k), texts) for k, d in enumerate(deltas))
     others = [(name, getattr(roles, name)) for name in ROLE_NAMES]
     return Comparison(
         schema=SCHEMA,
@@ -250,11 +255,21 @@ def _result(evidence: Evidence, sources: Sequence[Source]) -> Comparison:
             tokens=evidence.alignment.tokens,
             prompts=evidence.alignment.prompts,
         ),
-        map=evidence.token_map(lead),
+        map=token_map(evidence, left, texts),
         findings=findings,
         command=(),
         fingerprint=diagnosis(evidence).fingerprint if verdict is not Verdict.PARITY else None,
+        rows=row_map(evidence),
+        added=layer_errors(evidence.replay),
     )
+
+
+def _drawn(delta: SiteDelta, left: Errors | None, texts: Texts | None) -> SiteDelta:
+    """The delta with what is left of its error, and with what its worst token says."""
+    worst = delta.worst
+    if worst is not None and texts is not None:
+        worst = replace(worst, text=texts(worst.token_id))
+    return replace(delta, worst=worst, undone=None if left is None else quantiles(left.astype(np.float64)))
 
 
 def _routed(source: Source) -> bool:

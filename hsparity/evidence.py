@@ -14,7 +14,7 @@ from hsparity.align.tokens import RowAlignment
 from hsparity.capture.source import Source
 from hsparity.deltas import Judge
 from hsparity.locate import Located
-from hsparity.model import MAP_COLUMNS, Alignment, Finding, SiteDelta, TokenMap, Verdict
+from hsparity.model import Alignment, SiteDelta, Verdict
 from hsparity.pairing import Pairing, SitePair
 from hsparity.query import Query
 from hsparity.solve.absent import RowFault
@@ -145,64 +145,6 @@ class Evidence:
         errors = table.read(place, "rel_l2")
         known = errors[np.isfinite(errors)]
         return yard if self.has_floor or not len(known) else max(yard, float(np.quantile(known, TOP)))
-
-    def token_map(self, lead: Finding | None) -> TokenMap | None:
-        """log10(error / noise) per boundary and token, pooled by maximum; with the leading cause undone
-        beside it."""
-        order = sorted((p.boundary, k) for k, p in enumerate(self.pairs) if p.boundary is not None)
-        if not order or not self.rows.tokens:
-            return None
-        step = -(-self.rows.tokens // MAP_COLUMNS)
-        spans, width = self._columns(step)
-        shape = (len(order), width)
-        excess = np.full(shape, np.nan, np.float32)
-        undone = None
-        for row, (boundary, k) in enumerate(order):
-            excess[row] = self._pooled(
-                self.judge.table.read(k, "rel_l2"), self.judge.noise(boundary), step, width
-            )
-        if lead and lead.code in self.undone:
-            known = self.undone[lead.code]
-            replaced, table, places = known.replaced, known.table, known.places
-            undone = np.full(shape, np.nan, np.float32)
-            for row, (_, k) in enumerate(order):
-                pair = replaced[k]
-                if pair is not None:
-                    errors = (
-                        table.read(places[k], "rel_l2") if k in places else self.judge.table.read(k, "rel_l2")
-                    )
-                    undone[row] = self._pooled(errors, self.judge.noise(pair.boundary), step, width)
-        relative_to = "floor" if self.has_floor else "resolution"
-        return TokenMap(tuple(b for b, _ in order if b is not None), step, spans, excess, undone, relative_to)
-
-    def _columns(self, step: int) -> tuple[tuple[tuple[str, int, int], ...], int]:
-        spans, at = [], 0
-        for prompt in self.rows.prompts:
-            width = -(-len(prompt.positions) // step)
-            spans.append((prompt.prompts[0], at, at + width))
-            at += width
-        return tuple(spans), at
-
-    def _pooled(
-        self, errors: NDArray[np.float32], noise: float, step: int, width: int
-    ) -> NDArray[np.float32]:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            # A floor may be so small that the ratio leaves float32; its logarithm does not.
-            values = np.log10(errors.astype(np.float64) / noise).astype(np.float32)
-        values[np.isneginf(values)] = -9.0  # equal: as far within as the picture goes
-        if step == 1:
-            return values
-        out = np.full(width, np.nan, np.float32)
-        at = 0
-        for prompt in self.rows.prompts:
-            part = values[prompt.start : prompt.stop]
-            count = -(-len(part) // step)
-            padded = np.full(count * step, -np.inf, np.float32)
-            padded[: len(part)] = np.where(np.isnan(part), -np.inf, part)
-            top = padded.reshape(count, step).max(1)
-            out[at : at + count] = np.where(np.isneginf(top), np.nan, top)
-            at += count
-        return out
 
 
 def _positive(errors: NDArray[np.float32] | NDArray[np.float64], yard: float) -> float:

@@ -1,6 +1,7 @@
 """The result of a comparison, as plain records. numpy only: a result renders on a laptop that has no torch.
 
-Axes: L layers, K sites, P prompts, T tokens of a prompt, N aligned tokens, C map columns (at most 2,048), H hidden.
+Axes: L layers, K sites, P prompts, T tokens of a prompt, N aligned tokens, C map columns (at most 8,192 and
+one more per prompt), M rows, H hidden.
 Every figure about a site is a median or quantile over its N tokens; nothing is a mean over the tensor.
 """
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SCHEMA = "hsparity.comparison/1"
-MAP_COLUMNS = 2048
+MAP_COLUMNS = 8192
 
 
 class Verdict(str, Enum):
@@ -125,6 +126,7 @@ class SiteDelta:
     ratios: tuple[Ratio, ...]  # ref, cand, pair: as far as the floor allows
     verdict: Verdict
     reason: str  # one line: why this verdict
+    undone: Quantiles | None = None  # rel-L2 with the leading cause undone; None where that undoes nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +177,42 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenMap:
-    """log10(rel-L2 / floor) per boundary and token, max-pooled to at most 2,048 columns; NaN where nothing was compared."""
+    """log10(rel-L2 / floor) per boundary and token, max-pooled to about MAP_COLUMNS; NaN where nothing was compared.
+
+    Kept as float16; maps of more than 2,048 columns in steps of 1/64, which is 3.7 % of the ratio."""
 
     boundaries: tuple[int, ...]
     column_tokens: int  # tokens pooled per column; 1 = not pooled
     prompts: tuple[tuple[str, int, int], ...]  # prompt id, first column, one past the last
-    excess_kc: NDArray[np.float32]
-    undone_kc: NDArray[np.float32] | None = None  # with the leading structural finding undone
+    excess_kc: NDArray[np.floating[Any]]
+    undone_kc: NDArray[np.floating[Any]] | None = None  # with the leading cause undone
     relative_to: str = "floor"  # "floor" or "resolution" when there is no floor
+    # Of the token in each column that stands out most; empty in results that do not say.
+    positions_c: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    ids_c: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    texts: tuple[str, ...] = ()  # what these tokens say; empty without the model's tokenizer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowMap:
+    """Whose state each row of the candidate holds, looked up among the reference's."""
+
+    site: str  # candidate's site that was searched
+    prompts: tuple[tuple[str, int, int], ...]  # prompt id, its first row, one past the last; rows as claimed
+    owner_m: NDArray[np.int32]  # place in the same order of the token whose state it is; -1: no telling
+
+
+@dataclass(frozen=True, slots=True)
+class LayerError:
+    """The error that one layer, or a part of it, adds on one side when it is replayed on the captured input."""
+
+    side: str  # "ref" | "cand"
+    layer: int
+    part: str  # "layer" | "attention" | "mlp" | "router"
+    ratio: float  # over the floor of the same layer and input
+    low: float
+    high: float
+    verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +291,8 @@ class Comparison:
     command: tuple[str, ...]  # as typed; empty when a program asked
     fingerprint: Fingerprint | None = None  # of what is beyond the floor
     cost: Cost | None = None  # to a draft head that was named
+    rows: RowMap | None = None  # where rows are not their tokens' own
+    added: tuple[LayerError, ...] = ()  # by replay, with each side's own weights
 
     def delta(self, boundary: int) -> SiteDelta | None:
         """The delta whose reference site is this boundary, if any."""

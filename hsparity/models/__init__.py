@@ -29,9 +29,14 @@ def names() -> tuple[str, ...]:
     return (*(f"{_TINY}{family}" for family in sorted(FAMILIES)), _REAL)
 
 
+def is_bundled(model: str) -> bool:
+    """Whether the name is that of a model that hsparity builds itself."""
+    return model == _REAL or model.startswith(_TINY)
+
+
 def resolve(model: str) -> str:
     """The folder of a bundled model, built when missing; any other name comes back unchanged."""
-    if model == _REAL or model.startswith(_TINY):
+    if is_bundled(model):
         return str(path(model))
     return model
 

@@ -179,6 +179,7 @@ COMPARE = [
     "floor",
     "locate",
     "pairing",
+    "pictures",
     "query",
     "solve",
     "stream",

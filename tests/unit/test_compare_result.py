@@ -211,13 +211,13 @@ def test_the_map_names_its_columns(
     ref: Source, cand: Source, floor: list[Source], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Above the column limit tokens are pooled by maximum, prompt by prompt."""
-    from hsparity import evidence
+    from hsparity import pictures
 
     result = compare(ref, cand, floor, Query())
     assert result.map is not None
     assert result.map.excess_kc.shape == (LAYERS + 1, 192)
     assert result.map.prompts[1] == ("p1", 24, 48)
-    monkeypatch.setattr(evidence, "MAP_COLUMNS", 40)
+    monkeypatch.setattr(pictures, "MAP_COLUMNS", 40)
     pooled = compare(ref, cand, floor, Query()).map
     assert pooled is not None
     assert (pooled.column_tokens, pooled.excess_kc.shape[1]) == (5, 40)
