@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from ..drafter.result import Beside, DraftCost, Estimate
-from ..model import Verdict
+from ..model import Cost, Verdict
 from . import spelling as sp
 from .cost_values import interval, main_feeds, number, percent, points
 
@@ -59,6 +59,20 @@ def accepted_bars(cost: DraftCost) -> Markup:
     )
     ref = cost.feed("ref").accepted.value
     return Markup("").join(_bars(bars, ref, label, frame) for frame in (WIDE, NARROW))
+
+
+def loss_bars(cost: Cost) -> Markup:
+    """The same of the figures that a comparison carries, which have no intervals."""
+    bars = [
+        Bar("fed the reference's states", "muted", Estimate(cost.ref, None, None)),
+        Bar("fed the candidate's states", _tone("cand", cost.verdict), Estimate(cost.cand, None, None)),
+    ]
+    bars += [
+        Bar(f"the candidate's, {sp.clean(name)} undone", "accent", Estimate(value, None, None))
+        for name, value in cost.undone.items()
+    ]
+    label = "Accepted draft tokens a step: " + "; ".join(f"{b.label} {number(b.figure.value)}" for b in bars)
+    return Markup("").join(_bars(bars, cost.ref, label, frame) for frame in (WIDE, NARROW))
 
 
 def beside_dots(beside: Beside) -> Markup:

@@ -34,6 +34,7 @@ class Plot:
     marked: int = 0  # the curve that carries the marks
     label: str = ""  # for readers who do not see it
     ends: tuple[int, int] = field(default=(0, 1))
+    axis: str = "boundary (layer + 1)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,8 @@ def _draw(plot: Plot, frame: Frame) -> Markup:
     for boundary in axis_marks(first, last, frame.steps):
         parts.append(f'<text x="{x(boundary):.1f}" y="{base + 17}" text-anchor="middle">{boundary}</text>')
     parts.append(
-        f'<text x="{(frame.left + end) / 2:.1f}" y="{frame.height - 4}" text-anchor="middle">boundary '
-        "(layer + 1)</text>"
+        f'<text x="{(frame.left + end) / 2:.1f}" y="{frame.height - 4}" text-anchor="middle">'
+        f"{escape(plot.axis)}</text>"
     )
     ends: list[tuple[float, str, str]] = []
     if plot.band:

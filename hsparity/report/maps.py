@@ -6,6 +6,7 @@ import base64
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup, escape
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from ..model import Alignment, TokenMap
 from . import spelling as sp
 from .figures import axis_marks
+from .overview import overview
 from .palette import FIRST, LEVELS, THEMES, UNKNOWN, WITHIN
 from .png import data_uri
 
@@ -30,7 +32,7 @@ class TokenFigure:
     decades: int  # the scale ends at 10 ** decades
 
 
-def quantise(values: NDArray[np.float32], top: float, low: float = 0.0) -> NDArray[np.uint8]:
+def quantise(values: NDArray[np.floating[Any]], top: float, low: float = 0.0) -> NDArray[np.uint8]:
     """Palette indices of log10 excesses: to `low` the page's colour, from `top` the last, NaN its own."""
     scaled = np.nan_to_num((values - low) / (top - low), nan=0.0, posinf=1.0, neginf=0.0) * (LEVELS - 1)
     index = np.clip(np.rint(scaled), 0, LEVELS - 1).astype(np.int64) + FIRST
@@ -40,7 +42,11 @@ def quantise(values: NDArray[np.float32], top: float, low: float = 0.0) -> NDArr
 
 
 def token_figure(tokens: TokenMap, requested: Sequence[int], label: str, low: float) -> TokenFigure:
-    """The claimed map over the undone one, on one scale that starts at 10 ** low, the limit."""
+    """The claimed map over the undone one, on one scale that starts at 10 ** low, the limit.
+
+    The read-out of a map that is pooled here finds single prompts in the result that the page carries.
+    """
+    whole, tokens = tokens, overview(tokens)
     layers = [tokens.excess_kc] if tokens.undone_kc is None else [tokens.excess_kc, tokens.undone_kc]
     known = [float(np.nanmax(v)) for v in layers if np.isfinite(v).any()]
     decades = max(1, math.ceil(min(max(known, default=1.0), 12.0) - 1e-6))
@@ -49,15 +55,18 @@ def token_figure(tokens: TokenMap, requested: Sequence[int], label: str, low: fl
     height = 180 if len(layers) == 2 else 260
     height = min(height, max(rows * 20, 24))
     parts: list[str] = []
+    ruled: list[str] = []  # what belongs to the whole map alone: a single prompt's view hides it
     for i, index in enumerate(quantised):
         top = TOP + i * (height + GAP)
-        parts.append(_images(index, LEFT, top, WIDTH, height))
-        parts += _separators(tokens, columns, top, height)
+        parts.append(_images(index, LEFT, top, WIDTH, height, " cells"))
+        ruled += _separators(tokens, columns, top, height)
         parts.append(_frame(LEFT, top, WIDTH, height))
         parts += _row_labels(tokens.boundaries, top, height)
         parts += _row_marks(tokens.boundaries, requested, top, height)
     base = TOP + len(layers) * (height + GAP) - GAP
-    parts += _column_labels(tokens, columns, base + 16)
+    ruled += _column_labels(tokens, columns, base + 16)
+    parts.append(f'<g id="ruled">{"".join(ruled)}</g>')
+    parts.append(f'<text id="span" x="{LEFT + WIDTH / 2:.0f}" y="{base + 16}" text-anchor="middle"></text>')
     parts.append(
         '<rect id="cursor" fill="none" stroke="var(--ink)" stroke-width="1.5" style="display:none"/>'
     )
@@ -78,12 +87,21 @@ def token_figure(tokens: TokenMap, requested: Sequence[int], label: str, low: fl
         "b": list(tokens.boundaries),
         "p": [[sp.clean(p), start, stop] for p, start, stop in tokens.prompts],
         "k": tokens.column_tokens,
+        "at": [int(v) for v in tokens.positions_c],
+        "t": [sp.quoted(t) if t else "" for t in tokens.texts],
+        "fine": whole is not tokens,
         "d": decades,
         "low": round(low, 6),
         "n": LEVELS - 1,
         "box": [LEFT, TOP, WIDTH, height, height + GAP],
         "over": over,
         "q": [base64.b64encode(q.tobytes()).decode() for q in quantised],
+        # A single prompt is painted by the page itself.
+        "pal": [
+            base64.b64encode(bytes(v for color in t.map_palette() for v in color)).decode() for t in THEMES
+        ]
+        if len(tokens.prompts) > 1 or whole is not tokens
+        else [],
     }
     return TokenFigure(svg, legend, data, decades)
 
@@ -132,9 +150,9 @@ def _extent(cells: int) -> int:
     return PAIR_SIDE if cells > 12 else min(PAIR_SIDE, max(cells * 34, 60))
 
 
-def _images(index: NDArray[np.uint8], x: float, y: float, width: float, height: float) -> str:
+def _images(index: NDArray[np.uint8], x: float, y: float, width: float, height: float, cls: str = "") -> str:
     return "".join(
-        f'<image class="{theme.name}" x="{x}" y="{y}" width="{width}" height="{height}" '
+        f'<image class="{theme.name}{cls}" x="{x}" y="{y}" width="{width}" height="{height}" '
         'preserveAspectRatio="none" '
         f'href="{data_uri(index, theme.map_palette())}"/>'
         for theme in THEMES

@@ -7,6 +7,7 @@ import math
 from markupsafe import Markup
 
 from ..model import Comparison, Verdict
+from . import spelling as sp
 from . import view
 from .figures import Curve, Plot, draw
 
@@ -14,18 +15,17 @@ MANY_MARKS = 16
 
 
 def error_plot(comparison: Comparison) -> Markup | None:
-    """Median rel-L2 over the floor's band, and at the better offset. None under two boundaries."""
+    """Median rel-L2 over the floor's band, and with the leading cause undone. None under two boundaries."""
     known = [(b, d) for d in comparison.deltas if (b := view.boundary_of(d.ref)) is not None and d.tokens]
     if len(known) < 2:
         return None
     claimed = tuple((float(b), view.rel_l2(d).p50) for b, d in known)
-    curves = [
-        Curve("as claimed" if view.shift(comparison) is not None else "rel-L2", claimed, _tone(comparison))
-    ]
-    offset = view.shift(comparison)
-    if offset is not None:
-        moved = tuple((float(b), view.shifted_error(comparison, d)) for b, d in known)
-        curves.append(Curve(f"offset {offset:+d}", moved, "good", "6 4"))
+    left = tuple((float(b), math.nan if d.undone is None else d.undone.p50) for b, d in known)
+    lead = view.leading(comparison)
+    moved = lead is not None and any(not math.isnan(v) for _, v in left)
+    curves = [Curve("as claimed" if moved else "rel-L2", claimed, _tone(comparison))]
+    if moved and lead is not None:
+        curves.append(Curve(f"{sp.clean(lead.code)} undone", left, "good", "6 4"))
     band = tuple((float(b), d.floor.p50, d.floor.p99) for b, d in known if d.floor is not None)
     label = "Median relative L2 error by boundary on a log scale" + (
         ", with the floor as a band" if band else ""
@@ -74,6 +74,38 @@ def ratio_plot(comparison: Comparison) -> Markup | None:
             marked=len(curves) - 1,
             label=label,
             ends=ends,
+        )
+    )
+
+
+def added_plot(comparison: Comparison) -> Markup | None:
+    """What each layer adds over what bf16 costs in it, by side and part: from the replay, else what the states alone
+    tell. None where neither was measured in two layers."""
+    curves, limit = [], comparison.floor.limit
+    styles = {"layer": "", "attention": "7 4", "mlp": "2 3", "router": "1 5"}
+    for side, tone in (("ref", "muted"), ("cand", _tone(comparison))):
+        for part, dash in styles.items():
+            points = tuple(
+                (float(e.layer), e.ratio) for e in comparison.added if (e.side, e.part) == (side, part)
+            )
+            if points:
+                curves.append(Curve(f"{side} {part}", points, tone, dash))
+    found = comparison.fingerprint
+    if not curves and found is not None:
+        points = tuple((float(n), error / floor) for n, error, floor in found.added if floor > 0)
+        curves = [
+            Curve({"pair": "pair", "both": "pair"}.get(found.side, found.side), points, _tone(comparison))
+        ]
+    layers = [int(x) for curve in curves for x, y in curve.points if y > 0]
+    if len(set(layers)) < 2:
+        return None
+    return draw(
+        Plot(
+            tuple(curves),
+            line=(limit, f"limit {limit:g}") if math.isfinite(limit) and limit > 0 else None,
+            label="Error that each layer adds over what rounding adds there, by layer, on a log scale",
+            ends=(min(layers), max(layers)),
+            axis="layer",
         )
     )
 

@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
-from ..model import Comparison, TokenMap, Verdict
+from ..model import Comparison, Cost, TokenMap, Verdict
 from . import findings, pairs, view
 from . import spelling as sp
+from .overview import overview
 
 
 def title(comparison: Comparison) -> str:
@@ -65,9 +66,16 @@ def error_caption(comparison: Comparison) -> str:
     low, high = sp.ratio(min(ratios)), sp.ratio(max(ratios))
     span = f"{low}" if low == high else f"{low} to {high}"
     words = f"Requested sites stand at {span} times the floor; the limit is {_limit(comparison)}."
-    offset = view.shift(comparison)
+    lead = view.leading(comparison)
+    left = [d for d in view.requested(comparison) if d.undone is not None and d.tokens]
+    if lead is None or not left:
+        return words
+    if lead.rows and max(ratios) <= comparison.floor.limit:
+        return f"{words} A median over tokens does not show rows that are not their own; the maps below do."
+    inside = sum(d.floor is not None and d.undone.p50 <= d.floor.p99 for d in left if d.undone)
     return (
-        words if offset is None else f"{words} Shifted by {offset:+d}, the same data fall to the dashed line."
+        f"{words} Dashed: the same data with {findings.title(lead)} undone, which brings {inside} of "
+        f"{sp.count(len(left), 'requested site')} into the floor."
     )
 
 
@@ -82,8 +90,39 @@ def ratio_caption(comparison: Comparison) -> str:
     return ("Each error over the floor: " + ", ".join(parts) + ".") if parts else ""
 
 
+def added_caption(comparison: Comparison) -> str:
+    """What the plot of added errors shows, and what it rests on."""
+    beyond = [e for e in comparison.added if e.verdict is Verdict.DIVERGED]
+    if comparison.added:
+        places = dict.fromkeys(
+            f"layer {e.layer}{f' ({e.part})' if e.part != 'layer' else ''} of the "
+            f"{'reference' if e.side == 'ref' else 'candidate'}"
+            for e in beyond
+        )
+        shown = list(places)[:6]
+        more = f" and {len(places) - 6} more" if len(places) > 6 else ""
+        said = f"Beyond it: {', '.join(shown)}{more}." if shown else "None is beyond it."
+        return (
+            "Each layer, and each part of it, replayed in float32 from the checkpoint on the captured input: the error "
+            f"that it adds over what rounding adds there. {said}"
+        )
+    return (
+        "The error of each layer's update over the same error of bf16, estimated from the captured states of a sample of "
+        "tokens; hsparity compare --replay measures it from the checkpoint, part by part."
+    )
+
+
+def cost_caption(cost: Cost) -> str:
+    """The draft, what it loses, and within what bounds."""
+    draft = sp.clean(cost.draft).rstrip("/").rsplit("/", 1)[-1]
+    said = _sentence(cost.headline)
+    if cost.low is None or cost.high is None:
+        return f"{draft}: {said}"
+    return f"{draft}: {said} The loss lies between {cost.low:.2f} and {cost.high:.2f} (95 %, over prompts)."
+
+
 def token_caption(comparison: Comparison, tokens: TokenMap) -> str:
-    low = view.map_limit(comparison)
+    tokens, low = overview(tokens), view.map_limit(comparison)
     over = (
         "the floor's median"
         if tokens.relative_to == "floor"
@@ -106,7 +145,7 @@ def token_caption(comparison: Comparison, tokens: TokenMap) -> str:
         if n and comparison.verdict is Verdict.PARITY:
             words.append("Single tokens stand out in the floor as well; their number is within its own.")
     if tokens.column_tokens > 1:
-        words.append(f"Each column is the largest of {tokens.column_tokens} tokens.")
+        words.append(f"Each column shows the largest of {tokens.column_tokens} tokens.")
     return " ".join(words)
 
 

@@ -12,6 +12,7 @@ from ..model import Comparison, Quantiles, Ratio, Side, SiteDelta, SlotMatch, To
 from . import pairs, view
 from . import spelling as sp
 from .delta_columns import SIDES, slot_name, slot_ruler
+from .overview import place_of
 
 TONES = {
     Verdict.PARITY: ("good", "✓"),
@@ -59,6 +60,8 @@ def requested_table(comparison: Comparison, rows: Sequence[SiteDelta]) -> HtmlTa
     heads += [Cell("cosine", "o")]
     heads += [Cell(f"rel-L2 at {offset:+d}", "o")] if offset is not None else []
     heads += [Cell("verdict", "l")]
+    told = any(_unseen(d) for d in rows)
+    heads += [Cell("because", "l")] if told else []
     body = []
     for d in rows:
         layer, boundary = view.place(d.ref)
@@ -78,6 +81,7 @@ def requested_table(comparison: Comparison, rows: Sequence[SiteDelta]) -> HtmlTa
         if offset is not None:
             cells.append(_shifted_cell(comparison, d))
         cells += [verdict_cell(d.verdict)]
+        cells += [Cell(sp.clean(d.reason), "why")] if told else []
         body.append(tuple(cells))
     over = (
         (("", before), (f"× {_yardstick(comparison)}", len(judged)), ("", len(heads) - before - len(judged)))
@@ -90,6 +94,13 @@ def requested_table(comparison: Comparison, rows: Sequence[SiteDelta]) -> HtmlTa
         f"Floor: {view.floor_line(comparison)}."
     )
     return HtmlTable(caption, tuple(heads), tuple(body), over)
+
+
+def _unseen(delta: SiteDelta) -> bool:
+    """Whether the site is not at parity and no median in its row shows why."""
+    if delta.verdict is Verdict.PARITY:
+        return False
+    return not any(r.median > r.limit for r in view.main_ratios(delta))
 
 
 def sites_table(comparison: Comparison) -> HtmlTable:
@@ -149,6 +160,28 @@ def apart_table(rows: Sequence[SiteDelta]) -> HtmlTable | None:
         caption,
         _heads("layer,boundary,massive channels,in them,sink tokens,on them,the rest,all"),
         tuple(body),
+    )
+
+
+def added_table(comparison: Comparison) -> HtmlTable | None:
+    """Every layer and part that was replayed; None without a replay."""
+    if not comparison.added:
+        return None
+    rows = []
+    for e in comparison.added:
+        interval = f"{sp.ratio(e.low)}–{sp.ratio(e.high)}" if e.low < e.high else ""
+        rows.append(
+            (
+                Cell(str(e.layer)),
+                Cell(e.side, "l"),
+                Cell(sp.clean(e.part), "l"),
+                Cell(sp.ratio(e.ratio), aside=interval),
+                verdict_cell(e.verdict),
+            )
+        )
+    heads = (Cell("layer"), Cell("side", "l"), Cell("part", "l"), Cell("× floor"), Cell("verdict", "l"))
+    return HtmlTable(
+        "Median error added, over that of the same layer in the capture's dtype.", heads, tuple(rows)
     )
 
 
@@ -233,10 +266,20 @@ def slots_table(slots: Sequence[SlotMatch]) -> HtmlTable:
 def compared_table(comparison: Comparison) -> HtmlTable:
     """Both sides' settings lined up; what differs is marked."""
     ref, cand = _facts(comparison.ref), _facts(comparison.cand)
-    return _lined_up(
-        "Rows that differ are marked ≠.",
-        [(k, ref.get(k, "-"), cand.get(k, "-")) for k in dict.fromkeys([*ref, *cand])],
+    rows = [(k, ref.get(k, "-"), cand.get(k, "-")) for k in dict.fromkeys([*ref, *cand])]
+    return _lined_up(_told_apart(rows, set(ref) & set(cand)), rows)
+
+
+def _told_apart(rows: Sequence[tuple[str, str, str]], both: set[str]) -> str:
+    """The caption: which rows differ, those apart that one side alone has."""
+    other = [key for key, ref, cand in rows if _differ(key, ref, cand)]
+    shared = [sp.clean(key) for key in other if key in both]
+    words = "Rows that differ are marked ≠. "
+    words += (
+        f"Both sides have and differ in: {', '.join(shared)}." if shared else "None that both sides have."
     )
+    alone = len(other) - len(shared)
+    return words + (f" {alone} more {'is' if alone == 1 else 'are'} said by one side only." if alone else "")
 
 
 def environments_table(comparison: Comparison) -> HtmlTable:
@@ -285,15 +328,19 @@ def _facts(side: Side) -> dict[str, str]:
 def _lined_up(caption: str, rows: Sequence[tuple[str, str, str]]) -> HtmlTable:
     body = []
     for key, ref, cand in rows:
-        differs = ref != cand and key not in ("capture", "made")
+        differs = _differ(key, ref, cand)
         body.append(
             (
                 Cell(sp.clean(key), "l"),
                 Cell(sp.clean(ref), "l"),
-                Cell(sp.clean(cand), "l", icon="≠" if differs else ""),
+                Cell(sp.clean(cand), "l diff" if differs else "l", icon="≠" if differs else ""),
             )
         )
     return HtmlTable(caption, (Cell("", "l"), Cell("reference", "l"), Cell("candidate", "l")), tuple(body))
+
+
+def _differ(key: str, ref: str, cand: str) -> bool:
+    return ref != cand and key not in ("capture", "made")
 
 
 def _value(value: object) -> str:
@@ -308,8 +355,8 @@ def _map_row(tokens: TokenMap, row: np.ndarray, low: float) -> list[str]:
     if not np.isfinite(row).any():
         return ["not compared", "-", "-"]
     beyond, at = int((row > low).sum()), int(np.nanargmax(row))
-    spans = [(sp.clean(p), at - start) for p, start, stop in tokens.prompts if start <= at < stop]
-    where = f"prompt {spans[0][0]}, token {spans[0][1] * tokens.column_tokens}" if spans else f"column {at}"
+    prompt, position = place_of(tokens)(at)
+    where = f"prompt {sp.clean(prompt)}, token {position}" if prompt else f"column {at}"
     return [f"{beyond:,}", sp.ratio(10.0 ** min(float(row[at]), 300.0)), where]
 
 

@@ -6,17 +6,24 @@ import json
 from functools import cache
 from importlib.resources import files
 from typing import Any
+from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from ..model import Comparison, Finding
+from ..model import Comparison, Finding, SiteDelta, to_json
 from . import commands, drafts, findings, lacking, pairs, reasons, sentences, tables, view
 from . import spelling as sp
 from .base import Options
+from .cost_figures import loss_bars
+from .embedded import pack
 from .maps import pair_figure, token_figure
+from .overview import overview
 from .palette import DARK, LIGHT, PRINT
-from .plots import error_plot, ratio_plot
+from .plots import added_plot, error_plot, ratio_plot
+from .row_figure import caption as row_caption
+from .row_figure import row_figure
+from .tables import Cell
 
 
 class HtmlReporter:
@@ -66,7 +73,7 @@ def _context(comparison: Comparison) -> dict[str, Any]:
         "version": c.hsparity,
         "css": Markup(style_sheet()),
         "js": Markup(script()),
-        "verdict": tables.Cell(c.verdict.value.capitalize(), tables.TONES[c.verdict][0]),
+        "verdict": Cell(c.verdict.value.capitalize(), tables.TONES[c.verdict][0]),
         "statement": sentences.statement(c),
         "subtitle": sentences.subtitle(c),
         "summary": sentences.summary(c),
@@ -77,6 +84,7 @@ def _context(comparison: Comparison) -> dict[str, Any]:
         "requested": tables.requested_table(c, shown),
         "more": f"{hidden} more requested sites are in the table under the next figure." if hidden else "",
         "worst": "" if worst is None or worst.worst is None else f"W{view.worst_token_words(worst)[1:]}.",
+        "worst_link": _link(c, worst),
         "draft": drafts.lines(c),
         "draft_caption": f"What to write so that the draft gets {view.requested_words(c)}.",
         "error_plot": error_plot(c),
@@ -86,6 +94,12 @@ def _context(comparison: Comparison) -> dict[str, Any]:
         "sites": tables.sites_table(c),
         "apart": tables.apart_table(view.apart_rows(c)),
         **_maps(c),
+        "row_map": row_figure(c.rows) if c.rows is not None else None,
+        "row_caption": row_caption(c.rows) if c.rows is not None else "",
+        "added_plot": added_plot(c),
+        "added_caption": sentences.added_caption(c),
+        "added": tables.added_table(c),
+        "cost": _cost(c),
         "slots": tables.slots_table(slots) if (slots := view.native_slots(c)) else None,
         "causes_caption": (
             "Each candidate cause is undone on the captured data. The figure is the share of the excess "
@@ -105,6 +119,7 @@ def _context(comparison: Comparison) -> dict[str, Any]:
         "command": sp.clean(view.command_line(c)),
         "warnings": view.warnings(c),
         "method": sentences.method(c),
+        "result": Markup(pack(to_json(c))),
     }
 
 
@@ -122,7 +137,7 @@ def _maps(c: Comparison) -> dict[str, Any]:
         out |= {
             "token_map": figure,
             "token_caption": caption,
-            "token_table": tables.token_table(c.map, view.map_limit(c)),
+            "token_table": tables.token_table(overview(c.map), view.map_limit(c)),
             "data": data,
         }
     caption = sentences.pair_caption(c)
@@ -137,6 +152,30 @@ def _maps(c: Comparison) -> dict[str, Any]:
             "pair_table": tables.pair_table(c),
         }
     return out
+
+
+def _cost(c: Comparison) -> dict[str, Any] | None:
+    """What the difference costs the draft head that was named."""
+    if c.cost is None:
+        return None
+    return {
+        "bars": loss_bars(c.cost),
+        "caption": sentences.cost_caption(c.cost),
+        "cell": Cell(c.cost.verdict.value.capitalize(), tables.TONES[c.cost.verdict][0]),
+    }
+
+
+def _link(c: Comparison, delta: SiteDelta | None) -> str:
+    """The address of the site's worst token on the map; empty where the map does not show it."""
+    boundary = None if delta is None else view.boundary_of(delta.ref)
+    if delta is None or delta.worst is None or c.map is None or boundary not in c.map.boundaries:
+        return ""
+    where = {
+        "layer": boundary - 1,
+        "prompt": sp.clean(delta.worst.prompt),
+        "token": delta.worst.position,
+    }
+    return f"#{urlencode(where)}"
 
 
 def _steps(c: Comparison) -> list[tuple[str, str]]:

@@ -22,9 +22,11 @@ from .fixtures import (
     alignment,
     comparison,
     delta,
+    e0,
     excess_map,
     judged,
     pair_errors,
+    q,
     request,
     ripple,
     side,
@@ -91,7 +93,10 @@ def offset() -> Comparison:
     return comparison(
         Verdict.DIVERGED,
         "3 of 3 requested layers lie outside the floor.",
-        [delta(b, round(r, 1), b in ASKED) for b, r in enumerate(ratios)],
+        [
+            replace(delta(b, round(r, 1), b in ASKED), undone=q(1.1 * e0(b)) if b else None)
+            for b, r in enumerate(ratios)
+        ],
         alignment=alignment(offset=1, slots=slots),
         map=token_map(61, excess_map(61, 96, claimed), undone),
         findings=(lead, flips, *RULED_OUT),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hsparity.model import Comparison, Finding, SlotMatch, Verdict
+from hsparity.model import Comparison, Finding, RowMap, SlotMatch, Verdict
 
 from .fixtures import (
     ASKED,
@@ -59,6 +59,11 @@ def rows() -> Comparison:
         [replace(d, ratios=(d.ratios[0], *beyond, d.ratios[2])) for d in deltas],
         map=token_map(61, swapped),
         findings=(ORDER, *RULED_OUT),
+        rows=RowMap(
+            "boundary.031",
+            (("0", 0, 32), ("1", 32, 64), ("2", 64, 96)),
+            np.asarray([*range(32), *range(64, 96), *range(32, 62), -1, -1], np.int32),
+        ),
     )
 
 

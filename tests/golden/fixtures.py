@@ -28,6 +28,7 @@ NAN = math.nan
 ASKED = (3, 31, 59)  # boundaries: layers 2, 30, 58
 HALF_ULP = 2.0**-9
 SOURCE = "fp32 and bf16 by transformers 5.19.0, 3 prompts, 96 tokens"
+WORDS = (" the", " hidden", " states", ' of "two"', " engines", "\n", " <part>", "")
 NONE = Floor("none", "", NAN, HALF_ULP)
 
 
@@ -206,7 +207,17 @@ def token_map(
     width = excess.shape[1]
     cut = (0, width // 3, 2 * width // 3, width)
     spans = tuple((str(i), cut[i], cut[i + 1]) for i in range(3) if cut[i] < cut[i + 1])
-    return TokenMap(tuple(range(num_layers + 1)), pooled, spans, excess, undone)
+    positions = [(i - start) * pooled for _, start, stop in spans for i in range(start, stop)]
+    return TokenMap(
+        tuple(range(num_layers + 1)),
+        pooled,
+        spans,
+        excess.astype(np.float16),
+        None if undone is None else undone.astype(np.float16),
+        positions_c=np.asarray(positions, np.int32),
+        ids_c=np.arange(671, 671 + width, dtype=np.int32),
+        texts=tuple(WORDS[i % len(WORDS)] for i in range(width)),
+    )
 
 
 def alignment(num_layers: int = 61, offset: int | None = 0, **changes: object) -> Alignment:

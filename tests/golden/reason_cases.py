@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hsparity.model import Comparison, Finding, Fingerprint, Verdict
+from hsparity.model import Comparison, Cost, Finding, Fingerprint, LayerError, Verdict
 
 from .fixtures import ASKED, comparison, delta, excess_map, ripple, token_map
 
@@ -86,6 +86,22 @@ def why() -> Comparison:
         map=token_map(61, flat),
         findings=(BEYOND, CACHE, WEIGHTS, *OUT),
         fingerprint=PRINT,
+        added=tuple(
+            LayerError(side, n, part, r, r * 0.9, r * 1.1, Verdict.DIVERGED if r > 1.5 else Verdict.PARITY)
+            for side, height in (("ref", 0.0), ("cand", 1.2))
+            for n in range(0, 61, 6)
+            for part, r in (("layer", 1.0 + height), ("attention", 1.1 + 2 * height), ("mlp", 1.0))
+        ),
+        cost=Cost(
+            "heads/eagle3",
+            Verdict.DIVERGED,
+            "2.41 accepted a step becomes 1.80",
+            2.41,
+            1.8,
+            0.5,
+            0.7,
+            {"HS503": 2.4},
+        ),
     )
 
 

@@ -59,11 +59,14 @@ def test_no_golden_is_left_over() -> None:
 
 
 def reviewable(page: str) -> str:
-    """The page without its style sheet, script and read-out data, each image as the digest of its pixels."""
+    """The page without its style sheet, script, read-out data and result, each image as the digest of its pixels."""
     page = re.sub(r"<style>.*?</style>", "<style>[report.css]</style>", page, flags=re.S)
     page = re.sub(r"<script>.*?</script>", "<script>[report.js]</script>", page, flags=re.S)
     page = re.sub(
         r'(<script type="application/json" id="data">).*?(</script>)', r"\1[data]\2", page, flags=re.S
+    )
+    page = re.sub(
+        r'(<script type="application/octet-stream" id="result">).*?(</script>)', r"\1[result]\2", page
     )
     return re.sub(r"data:image/png;base64,([A-Za-z0-9+/=]+)", lambda m: _pixels(base64.b64decode(m[1])), page)
 

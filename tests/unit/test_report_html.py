@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -18,9 +19,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from hsparity.model import MAP_COLUMNS, Comparison, TokenMap, from_json
 from hsparity.report import Options, reporters
+from hsparity.report.embedded import unpack
 from hsparity.report.figures import axis_marks, tick_label, ticks
 from hsparity.report.maps import quantise
+from hsparity.report.overview import overview
 from hsparity.report.palette import DARK, FIRST, LIGHT, PRINT, UNKNOWN, WITHIN, cividis, contrast
 from hsparity.report.png import data_uri, encode
 from hsparity.report.to_html import script, style_sheet
@@ -75,14 +79,17 @@ def test_elements_close_in_order_and_ids_are_unique(name: str) -> None:
     assert len(ids) == len(set(ids))
     for attribute in ("aria-labelledby", "aria-describedby"):
         assert {a[attribute] for _, a in p.elements if attribute in a} <= set(ids)
-    assert {(a["href"] or "")[1:] for a in p.all("a")} <= set(ids)
+    links = [(a["href"] or "")[1:] for a in p.all("a")]
+    assert {link for link in links if not link.startswith("layer=")} <= set(ids)
 
 
 @ALL
 def test_nothing_is_fetched(name: str) -> None:
     """Links stay on the page, images are data, and the policy makes a browser refuse anything else."""
     p = page(name)
-    assert "http" not in p.markup.replace("http-equiv", "")
+    packed = p.words["script"][-2]  # letters and digits, among which any word may turn up
+    assert re.fullmatch("[A-Za-z0-9+/=]+", packed)
+    assert "http" not in p.markup.replace("http-equiv", "").replace(packed, "")
     assert "@import" not in p.markup
     assert "url(" not in p.markup
     policy = next(a["content"] for a in p.all("meta") if a.get("http-equiv") == "Content-Security-Policy")
@@ -121,10 +128,10 @@ def test_foreign_text_stays_text(name: str) -> None:
     """The only elements are the template's; markup in a token, a path or a setting is shown, not run."""
     p = page(name)
     known = """a b body button caption circle code dd details div dl dt figcaption figure h1 h2 h3 head header
-    html i image li line main meta output p path pre rect script section span strong style summary svg
-    table tbody td text th thead title tr ul"""
+    g html i image label li line main meta option output p path pre rect script section select span strong style
+    summary svg tspan table tbody td text th thead title tr ul"""
     assert {t for t, _ in p.elements} <= set(known.split())
-    assert len(p.all("script")) == (2 if CASES[name]().map is not None else 1)
+    assert len(p.all("script")) == (3 if CASES[name]().map is not None else 2)
     assert "\x1b" not in p.markup
     assert "\u202e" not in p.markup
 
@@ -195,10 +202,10 @@ def test_bytes_do_not_depend_on_the_process() -> None:
 
 
 def test_chrome_is_small() -> None:
-    """Style, script and markup stay under 30 KB; 62 x 96 under 150 KB, 62 x 5,000 under a megabyte."""
+    """Style, script and markup stay under 30 KB; 62 x 96 with its result under 220 KB, 62 x 5,000 under a megabyte."""
     template = (files("hsparity.report") / "templates" / "report.html.j2").read_text()
     assert len((style_sheet() + script() + template).encode()) < 30_000
-    assert len(page("offset").markup.encode()) < 150_000
+    assert len(page("offset").markup.encode()) < 220_000
     assert len(page("pooled").markup.encode()) < 1_000_000
 
 
@@ -235,8 +242,81 @@ def test_data_for_the_read_out_is_what_the_map_shows() -> None:
     shown = np.frombuffer(base64.b64decode(data["q"][0]), np.uint8).reshape(data["h"], data["w"])
     assert c.map is not None
     assert (shown == quantise(c.map.excess_kc, float(data["d"]), math.log10(1.5))).all()
-    assert json.loads(page("pooled").words["script"][0])["k"] == 3
-    assert "Each column is the largest of 3 tokens." in page("pooled").markup
+    assert data["t"][1] == '" hidden"'
+    pooled = json.loads(page("pooled").words["script"][0])
+    assert (pooled["k"], pooled["w"], pooled["fine"]) == (6, 834, True)
+    assert "Each column shows the largest of 6 tokens." in page("pooled").markup
+
+
+def test_the_page_carries_its_result() -> None:
+    """What the page shows can be rendered again from what it carries."""
+    for name in ("offset", "rows", "why", "hostile"):
+        markup = page(name).markup
+        assert reporters()["html"].render(from_json(unpack(markup) or ""), Options()) == markup
+
+
+def test_a_wide_map_keeps_what_stands_out() -> None:
+    """Each column of the overview is the largest of its prompt's columns, and says which token that was."""
+    values = np.full((2, 3000), -0.5, np.float16)
+    values[1, 1499], values[0, 1500] = 2.0, 1.0
+    values[:, 2999] = np.nan
+    spans = (("a", 0, 1500), ("b", 1500, 3000))
+    whole = TokenMap(
+        (0, 1), 4, spans, values, None, "floor", np.arange(3000, dtype=np.int32), np.zeros(3000, np.int32), ()
+    )
+    found = overview(whole)
+    assert (found.column_tokens, found.prompts) == (12, (("a", 0, 500), ("b", 500, 1000)))
+    assert found.excess_kc[1, 499] == 2.0
+    assert found.excess_kc[0, 500] == 1.0
+    assert int(found.positions_c[499]) == 1499
+    assert (found.excess_kc > 0).sum() == 2
+    assert not np.isnan(found.excess_kc).any()
+
+
+def real_size() -> Comparison:
+    """62 boundaries, 50 prompts of 8,192 tokens, as comparing keeps them."""
+    rng, step = np.random.default_rng(1), -(-50 * 8192 // MAP_COLUMNS)
+    width = -(-8192 // step)
+    columns = 50 * width
+    claimed = 2.0 - 0.02 * np.arange(62)[:, None] + 0.15 * rng.standard_normal((62, columns))
+    undone = 0.12 + 0.05 * rng.standard_normal((62, columns)) + (rng.random((62, columns)) < 0.02)
+    tokens = TokenMap(
+        tuple(range(62)),
+        step,
+        tuple((f"p{i}", i * width, (i + 1) * width) for i in range(50)),
+        (np.round(claimed * 64) / 64).astype(np.float16),
+        (np.round(undone * 64) / 64).astype(np.float16),
+        "floor",
+        np.tile(np.arange(width, dtype=np.int32) * step, 50),
+        rng.integers(0, 129280, columns).astype(np.int32),
+        tuple(f" token{i % 977}" for i in range(columns)),
+    )
+    return replace(CASES["offset"](), map=tokens)
+
+
+def test_a_page_of_real_size_is_small() -> None:
+    """62 boundaries x 8,192 tokens x 50 prompts, noisy wherever it can be: under 3 MB."""
+    assert len(reporters()["html"].render(real_size(), Options()).encode()) < 3_000_000
+
+
+def test_rows_that_are_not_their_own_are_drawn() -> None:
+    """The map of rows counts them, and stands only where rows are the problem."""
+    assert "62 of 96 rows hold another token" in page("rows").markup
+    assert "Of 2 rows nothing tells whose state it is" in page("rows").markup
+    assert "Row by row" not in page("offset").markup
+
+
+def test_what_layers_add_is_drawn() -> None:
+    """Replay's figures by layer and part, and no figure where nothing was replayed."""
+    assert "layer 0 of the candidate, layer 0 (attention) of the candidate" in page("why").markup
+    assert "cand attention" in page("why").words["text"]
+    assert "Error added by layer" not in page("offset").markup
+
+
+def test_the_cost_to_a_draft_is_drawn() -> None:
+    """Accepted tokens with either side's states, and with the cause undone."""
+    assert "the candidate&#39;s, HS503 undone 2.40" in page("why").markup
+    assert "What it costs the draft" not in page("offset").markup
 
 
 def test_data_cannot_end_its_script() -> None:
@@ -340,7 +420,7 @@ def test_the_floor_is_named_on_the_page(name: str) -> None:
 def test_differing_settings_are_marked() -> None:
     """Both sides stand in one row; what differs carries a sign."""
     assert re.search(
-        r"attention</th><td class=\"l\">default</td><td class=\"l\"><span aria-hidden=\"true\">≠</span> "
+        r"attention</th><td class=\"l\">default</td><td class=\"l diff\"><span aria-hidden=\"true\">≠</span> "
         r"torch_native",
         page("parity").markup,
     )
