@@ -22,7 +22,7 @@ import pytest
 from hsparity.cli.main import invoke
 from hsparity.drafter.result import DraftCost, Estimate
 from hsparity.model import Verdict
-from hsparity.report.cost_figures import _nice
+from hsparity.report.bar_figure import nice
 from hsparity.report.cost_page import render
 from hsparity.report.cost_values import best_undone, number, percent
 from hsparity.report.palette import LIGHT
@@ -211,7 +211,7 @@ def test_shares_are_spelled_in_per_cent() -> None:
 
 @pytest.mark.parametrize(("value", "top"), [(0.81, 1.0), (1.0, 1.0), (1.9, 2.0), (0.47, 0.6), (0.0, 1.0)])
 def test_an_axis_ends_at_a_round_number(value: float, top: float) -> None:
-    assert _nice(value) == pytest.approx(top)
+    assert nice(value) == pytest.approx(top)
 
 
 @pytest.fixture
