@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import click
 
 from ..errors import HsparityError
 from .grouped import GroupedCommand, grouped_option
 from .output import console_options, open_outputs, write_reports
-
-if TYPE_CHECKING:
-    from ..drafter.result import DraftCost
-    from ..model import Comparison
+from .saved import read
 
 REPORTS, OUTPUT = "Reports", "Output"
-_HELP = "make it with hsparity compare REF CAND --json result.json"
 
 
 @click.command(cls=GroupedCommand)
@@ -57,7 +49,7 @@ def report(
     """
     outputs = open_outputs(html=html, json=json_, markdown=markdown)
     options = console_options(color, quiet=quiet, verbose=verbose)
-    found = _read(result)
+    found = read(result)
     from ..drafter.result import DraftCost
 
     if not isinstance(found, DraftCost):
@@ -74,35 +66,6 @@ def report(
 
     publish(found, outputs, options)
     return 0
-
-
-def _read(path: str) -> Comparison | DraftCost:
-    """The result in a file. Raises E213 for anything else."""
-    from ..drafter.result import SCHEMA, DraftCost
-    from ..model import from_json
-    from ..report.validate import validate, validate_cost
-
-    name = "standard input" if path == "-" else path
-    try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise HsparityError("E213", f"cannot read {name}", (str(reason),), _HELP) from error
-    try:
-        if f'"{SCHEMA}"' in text:
-            cost = DraftCost.from_json(text)
-            validate_cost(cost)
-            return cost
-        comparison = from_json(text)
-        validate(comparison)
-    # A file of another shape fails wherever its first odd value is met; to its owner each is the same.
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise HsparityError("E213", f"{name} is not a comparison result", (_reason(error),), _HELP) from error
-    return comparison
-
-
-def _reason(error: Exception) -> str:
-    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
 
 
 COMMAND = report
