@@ -40,12 +40,13 @@ help:
 env: $(READY)
 
 # The stamp holds the lock: a second `make env` costs nothing, a changed lock builds the environment again.
-$(READY): requirements/dev.lock pyproject.toml
+$(READY): requirements/dev.lock requirements/axe.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no python3 found; set PYTHON" >&2; exit 1; }
 	@echo "== .venv with $(PYTHON) (about a minute)" >&2
 	"$(PYTHON)" -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --no-deps -r requirements/axe.lock
 	$(BIN)/python -m pip install --quiet --no-deps -e .
 	@touch $@
 

@@ -60,11 +60,13 @@ HTML = """<!doctype html>
 <style>
 :root {{ color-scheme: light dark }}
 body {{ margin: 2rem auto; max-width: 104ch; padding: 0 1rem }}
+h1 {{ font: 600 1.2rem/1.3 system-ui, sans-serif; overflow-wrap: anywhere }}
 pre {{ font: 14px/1.5 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere }}
 </style>
 </head>
 <body>
 <main>
+<h1>{title}</h1>
 <pre>{page}</pre>
 </main>
 </body>

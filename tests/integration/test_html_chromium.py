@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import struct
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from hsparity.cli.plain_page import as_page
 from hsparity.report import Options, cost_page, reporters
 from hsparity.report.palette import DARK, LIGHT, Theme, rgb
+from tests.browser import Browser, attribute_of, find_chromium
 from tests.golden.cases import CASES
 from tests.unit.drafter.records import COSTS
 
 pytestmark = pytest.mark.slow
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--enable-logging=stderr",
-    "--virtual-time-budget=2000",
-)
 WIDTHS = (420, 760, 1180)
 SHOWN = ("offset", "parity", "inconclusive", "native-ids", "hostile", "pooled", *COSTS)
+AUDITED = ("why", "rows", "native-ids", "cost-real", "cost-full")
+# Contrast depends on the theme, layout on the width: each occurs once.
+FRAMES = (("light", 420), ("dark", 1180))
 # Asks the finished layout what no flag answers. Added before </body>; the page's policy stays in force.
 PROBE = """<script>
 addEventListener('load',function(){var d=document.documentElement,m=document.getElementById('map'),o=[];
@@ -47,36 +34,15 @@ document.getElementById('theme').click();
 d.setAttribute('data-probe',JSON.stringify({over:d.scrollWidth-innerWidth,out:o.slice(0,5),read:read,theme:d.dataset.theme,width:innerWidth}))})
 </script></body>"""
 
-Browser = Callable[..., subprocess.CompletedProcess[str]]
-
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    found = next(
-        (path for name in (os.environ.get("CHROME", ""), *NAMES) if name and (path := shutil.which(name))),
-        None,
-    )
-    if found is None:
-        if os.environ.get("CI"):
-            pytest.fail("no Chromium: apt-get install chromium")
-        pytest.skip("no Chromium found (apt-get install chromium); CI=true makes this a failure")
-    return found
+    return find_chromium()
 
 
 @pytest.fixture
 def browser(chromium: str, tmp_path: Path) -> Browser:
-    def run(page: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-        profile = f"--user-data-dir={tmp_path / 'profile'}"
-        return subprocess.run(
-            [chromium, *FLAGS, profile, *flags, page.as_uri()],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-            cwd=tmp_path,
-        )
-
-    return run
+    return Browser(chromium, tmp_path)
 
 
 def rendered(name: str) -> str:
@@ -95,24 +61,8 @@ def write(name: str, folder: Path, probe: bool = False) -> Path:
 @pytest.mark.parametrize("name", SHOWN)
 def test_page_fits_and_is_quiet(name: str, browser: Browser, tmp_path: Path) -> None:
     """No sideways scrolling at any width, and nothing for the policy to refuse."""
-    # Frames, because Chromium's own window has a least width.
-    write(name, tmp_path, probe=True)
-    frames = "".join(
-        f'<iframe src="{name}.html" style="border:0;width:{w}px;height:900px"></iframe>' for w in WIDTHS
-    )
-    shell = tmp_path / "shell.html"
-    shell.write_text(
-        f'<!doctype html><body style="margin:0">{frames}'
-        "<script>addEventListener('load',function(){setTimeout(function(){"
-        "document.body.setAttribute('data-probe','['+Array.from(document.querySelectorAll('iframe')).map(function(f){"
-        "return "
-        "f.contentDocument.documentElement.getAttribute('data-probe')}).join(',')+']')},500)})</script>",
-        encoding="utf-8",
-    )
-    done = browser(shell, "--dump-dom", "--allow-file-access-from-files", "--window-size=1400,1000")
-    found = re.search(r'<body[^>]*data-probe="([^"]*)"', done.stdout)
-    assert found, done.stderr[-2000:]
-    probes = json.loads(found[1].replace("&quot;", '"').replace("&amp;", "&"))
+    page = write(name, tmp_path, probe=True)
+    probes, complaints = browser.frames(page, "data-probe", [("", width) for width in WIDTHS])
     assert [p["width"] for p in probes] == list(WIDTHS)
     for probe in probes:
         assert (probe["over"] <= 0, probe["out"]) == (True, []), probe
@@ -121,7 +71,7 @@ def test_page_fits_and_is_quiet(name: str, browser: Browser, tmp_path: Path) -> 
             assert re.search(r"boundary \d+ \((layer \d+|embeddings)\), prompt .*: ", probe["read"]), probe[
                 "read"
             ]
-    assert _complaints(done.stderr) == []
+    assert _complaints(complaints) == []
 
 
 @pytest.mark.parametrize(("scheme", "theme"), [("1", LIGHT), ("0", DARK)], ids=["light", "dark"])
@@ -135,10 +85,9 @@ def test_page_follows_the_readers_theme(scheme: str, theme: Theme, browser: Brow
     ).replace("THEME", theme.name)
     page.write_text(page.read_text(encoding="utf-8").replace("</body>", question), encoding="utf-8")
     setting = f"--blink-settings=preferredColorScheme={scheme}"
-    found = re.search(r'data-probe="([^"]*)"', browser(page, setting, "--dump-dom").stdout)
-    assert found
+    found = attribute_of(browser(page, setting, "--dump-dom"), "data-probe")
     paper, ink = (f"rgb{rgb(theme.colors[name])}" for name in ("paper", "ink"))
-    assert found[1] == f"{paper}; {ink}; 5"  # two token maps, their legend, the pair map and its legend
+    assert found == f"{paper}; {ink}; 5"  # two token maps, their legend, the pair map and its legend
     browser(page, setting, f"--screenshot={shot}", "--window-size=1180,3000")
     assert struct.unpack(">II", shot.read_bytes()[16:24]) == (1180, 3000)
     assert shot.stat().st_size > 100_000  # a blank one is a tenth of that
@@ -159,9 +108,7 @@ def test_page_is_whole_without_script(browser: Browser, tmp_path: Path) -> None:
             encoding="utf-8",
         )
         done = browser(shell, "--dump-dom", "--allow-file-access-from-files", "--window-size=1400,1000")
-        found = re.search(r'<body[^>]*data-probe="([^"]*)"', done.stdout)
-        assert found, done.stderr[-2000:]
-        facts.append(json.loads(found[1].replace("&quot;", '"')))
+        facts.append(json.loads(attribute_of(done, "data-probe")))
     (shown, hidden, hint), (shown_without, hidden_without, hint_without) = facts
     assert shown == shown_without
     assert len(shown) > 25
@@ -195,6 +142,35 @@ def test_the_policy_is_in_force(browser: Browser, tmp_path: Path) -> None:
         page.read_text(encoding="utf-8").replace("</main>", '<img src="other.png"></main>'), encoding="utf-8"
     )
     assert _complaints(browser(page, "--dump-dom").stderr)
+
+
+@pytest.mark.parametrize("name", AUDITED)
+def test_axe_objects_to_nothing(name: str, browser: Browser, tmp_path: Path) -> None:
+    """No rule of axe is violated, light on a phone or dark on a screen, and the contrast of the texts was measured."""
+    found = browser.audit(rendered(name), tmp_path, FRAMES)
+    assert [line for audit in found for line in audit.lines()] == []
+    assert all({"color-contrast", "document-title", "html-has-lang"} <= audit.passed for audit in found)
+    assert min(audit.contrasts for audit in found) > 40
+
+
+def test_axe_objects_to_nothing_on_a_plain_page(browser: Browser, tmp_path: Path) -> None:
+    """The page of a command that has no figures passes the same rules."""
+    page = as_page("PARITY: a dataset", lambda options: f"PARITY.\n{options.width} columns", Options())
+    assert [line for audit in browser.audit(page, tmp_path, FRAMES) for line in audit.lines()] == []
+
+
+def test_axe_sees_what_is_planted(browser: Browser, tmp_path: Path) -> None:
+    """The check above can fail: faint text and an image without words are found, each where it shows."""
+    page = rendered("parity").replace(
+        "</main>", '<p style="color:#6f7278">faint in the dark</p><img src="data:,"></main>'
+    )
+    light, dark = browser.audit(page, tmp_path, [("light", 1180), ("dark", 1180)])
+    assert "image-alt" in {v["rule"] for v in light.violations} & {v["rule"] for v in dark.violations}
+    faint = {
+        audit.theme: [line for line in audit.lines() if "color-contrast" in line] for audit in (light, dark)
+    }
+    assert faint["light"] == []
+    assert len(faint["dark"]) == 1
 
 
 def _complaints(stderr: str) -> list[str]:
