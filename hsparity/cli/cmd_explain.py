@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,8 @@ def explain(code: str | None) -> int:
     CODE is what a report or an error printed (HS101, E203), its name (layer-offset), or an
     exit code ("exit 3" or 3). Without it, all codes are listed.
     """
+    from ..explain import entries
+
     known = entries()
     if code is None:
         width = max(len(c) for c in known)
@@ -33,15 +34,6 @@ def explain(code: str | None) -> int:
         return 0
     click.echo(render(find(code, known)))
     return 0
-
-
-def entries() -> dict[str, Entry]:
-    """Findings, then errors, then exit codes. A finding's text is the docstring of its cause or check."""
-    from ..explain import Entry, texts
-    from ..registry import findings
-
-    known = {c: Entry(c, found.name, inspect.getdoc(type(found)) or "") for c, found in findings().items()}
-    return {**known, **texts()}
 
 
 def find(code: str, known: dict[str, Entry]) -> Entry:

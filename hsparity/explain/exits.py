@@ -29,7 +29,9 @@ TEXTS = (
         "the command that would settle it.",
     ),
     Entry("exit 4", "engine", "An engine failed while capturing, or cannot do what was asked (E3xx)."),
-    Entry("exit 70", "bug", "A bug in hsparity, not a divergence. Please report it with the traceback."),
+    Entry(
+        "exit 70", "bug", "A bug in hsparity, not a divergence (E900). Please report it with the traceback."
+    ),
     Entry(
         "exit 130",
         "interrupted",

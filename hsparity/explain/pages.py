@@ -1,20 +1,27 @@
-"""The pages in docs/findings: one per finding from the docstring of its cause or check, and an index.
+"""The pages of docs/ that say what codes mean: one per finding and an index, look-alikes, errors, exit codes.
 
-`python -m hsparity.explain.pages [FOLDER]` writes them, as `make docs` does. Pages that are not of a finding are
-written by hand and left alone.
+`python -m hsparity.explain.pages [FOLDER]` writes them, as `make docs` does. Other pages there are written by hand and
+left alone.
 """
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from ..registry import findings
+from . import entries, groups
+from .entry import Entry
+from .look_alikes import page as look_alikes
 
-FOLDER = "docs/findings"
-INDEX = "README.md"
+FOLDER = "docs"
+INDEX, LOOK_ALIKES, ERRORS, EXITS = (
+    "findings/README.md",
+    "findings/look-alikes.md",
+    "errors.md",
+    "exit-codes.md",
+)
 _INTRODUCTION = """\
 # Findings
 
@@ -25,19 +32,30 @@ HS1xx rows, layers and slots. HS2xx which tensor was captured. HS3xx numbers. HS
 differ: hypotheses with evidence, see [the decision tree](../diagnose.md). HS6xx what a draft head's files, an engine and a
 target say of each other. HS9xx nothing is wrong.
 """
+_ERRORS = """\
+# Errors
+
+What a command could not do, and what to type. `hsparity explain CODE` (or its name) prints the same text. Codes and names
+are stable. What they exit with: [exit codes](exit-codes.md). What a comparison finds is no error: [findings](findings/README.md).
+"""
+_EXITS = """\
+# Exit codes
+
+A script can tell a difference (1) from everything that kept hsparity from judging. `hsparity explain 3` prints a line of
+this table. The errors that a code stands for: [errors](errors.md).
+"""
 
 
 def pages() -> dict[str, str]:
-    """Every generated page by file name: the index, and "HS101-layer-offset.md" and so on."""
-    made = {}
-    rows = []
-    for code, cause in findings().items():
-        text = inspect.getdoc(type(cause)) or ""
-        file = f"{code}-{cause.name}.md"
-        made[file] = f"# {code} {cause.name}\n\n{_spaced(text)}\n\n[All findings]({INDEX})\n"
-        rows.append(f"| [{code}]({file}) | {cause.name} | {first_sentence(text)} |")
-    table = "\n".join(["| code | name | what it says |", "|---|---|---|", *rows])
-    return {INDEX: f"{_INTRODUCTION}\n{table}\n\n{_beside()}", **made}
+    """Every generated page by its path below docs/."""
+    findings = [entry for code, entry in entries().items() if code.startswith("HS")]
+    return {
+        INDEX: _index(findings),
+        LOOK_ALIKES: _named(look_alikes()),
+        ERRORS: _errors(),
+        EXITS: _exits(),
+        **{f"findings/{_file(entry)}": _finding(entry) for entry in findings},
+    }
 
 
 def first_sentence(text: str) -> str:
@@ -45,16 +63,16 @@ def first_sentence(text: str) -> str:
     body = text.split("\n", 1)[1] if text.startswith("#") else text
     paragraph = " ".join(body.split("\n\n")[0].split("\n## ")[0].split())
     sentence = re.split(r"(?<=[.!?])\s+(?=[A-Z`])", paragraph)[0].removeprefix("A note: ")
-    return (sentence[:1].upper() + sentence[1:]).replace("|", "\\|")
+    return _cell(sentence[:1].upper() + sentence[1:])
 
 
 def write(folder: Path) -> list[Path]:
-    """Write the pages, remove those of findings that are gone, and return what changed."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the pages below `folder`, remove those of findings that are gone, and return what changed."""
+    (folder / "findings").mkdir(parents=True, exist_ok=True)
     wanted = pages()
     changed = []
-    for path in folder.glob("HS*.md"):
-        if path.name not in wanted:
+    for path in folder.glob("findings/HS*.md"):
+        if path.relative_to(folder).as_posix() not in wanted:
             path.unlink()
             changed.append(path)
     for name, text in wanted.items():
@@ -65,16 +83,83 @@ def write(folder: Path) -> list[Path]:
     return changed
 
 
-def _spaced(text: str) -> str:
-    """A blank line around every heading, as Markdown likes it."""
-    return re.sub(r"\n*(^|\n)(## [^\n]+)\n+", r"\1\1\2\n\n", text).strip()
-
-
-def _beside() -> str:
+def _index(findings: list[Entry]) -> str:
+    rows = [f"| [{e.code}]({_file(e)}) | {e.name} | {first_sentence(e.text)} |" for e in findings]
+    table = "\n".join(["| code | name | what it says |", "|---|---|---|", *rows])
     return (
-        "Written by hand: [look-alikes and what tells them apart](look-alikes.md), "
-        "[names that were added, split or renamed](names.md).\n"
+        f"{_INTRODUCTION}\n{table}\n\n"
+        "See also: [look-alikes and what tells them apart](look-alikes.md), [names that were added, split or "
+        "renamed](names.md), [errors](../errors.md), [exit codes](../exit-codes.md).\n"
     )
+
+
+def _finding(entry: Entry) -> str:
+    text = _linked(_spaced(entry.text, "##"), entry.code, lambda other: _place(other, "", "../"))
+    return f"# {entry.code} {entry.name}\n\n{text}\n\n[All findings](README.md)\n"
+
+
+def _errors() -> str:
+    parts = [_ERRORS]
+    for heading, group in groups().items():
+        if not group[0].code.startswith("E"):
+            continue
+        parts.append(f"\n## {heading.rstrip('.')}\n")
+        for entry in sorted(group, key=lambda e: e.code):
+            text = _linked(
+                _spaced(entry.text, "####"), entry.code, lambda other: _place(other, "findings/", "")
+            )
+            parts.append(f"\n### {entry.code} {entry.name}\n\n{text}\n")
+    return "".join(parts)
+
+
+def _exits() -> str:
+    rows = [
+        f"| {e.code.removeprefix('exit ')} | {e.name} | {_cell(e.text)} |"
+        for e in entries().values()
+        if e.code.startswith("exit ")
+    ]
+    return "\n".join([_EXITS, "| code | name | what it says |", "|---:|---|---|", *rows]) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _file(entry: Entry) -> str:
+    return f"{entry.code}-{entry.name}.md"
+
+
+def _place(entry: Entry, findings: str, errors: str) -> str:
+    """Where a code is explained, from a page that has the findings and the errors in these folders."""
+    if entry.code.startswith("HS"):
+        return findings + _file(entry)
+    return f"{errors}{ERRORS if errors else ''}#{entry.code.lower()}-{entry.name}"
+
+
+def _linked(text: str, own: str, place: Callable[[Entry], str]) -> str:
+    """Every code in the prose as a link to its page, but for the page's own; examples are left alone."""
+    known = entries()
+
+    def link(match: re.Match[str]) -> str:
+        code = match[0]
+        return f"[{code}]({place(known[code])})" if code in known and code != own else code
+
+    lines = [
+        line if line.startswith("    ") else re.sub(r"(?<![`\[])\b(?:HS|E)\d{3}\b(?!`)", link, line)
+        for line in text.split("\n")
+    ]
+    return "\n".join(lines)
+
+
+def _named(text: str) -> str:
+    """Every finding's name in backticks as a link to its page."""
+    files = {e.name: _file(e) for e in entries().values() if e.code.startswith("HS")}
+    return re.sub(r"`([a-z0-9-]+)`", lambda m: f"[{m[0]}]({files[m[1]]})" if m[1] in files else m[0], text)
+
+
+def _spaced(text: str, level: str) -> str:
+    """A blank line around every heading, as Markdown likes it, at the level that the page has room for."""
+    return re.sub(r"\n*(^|\n)## ([^\n]+)\n+", rf"\1\1{level} \2\n\n", text).strip()
 
 
 if __name__ == "__main__":

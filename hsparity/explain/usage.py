@@ -76,13 +76,6 @@ TEXTS = (
         "Near matches are in the message. `hsparity engines` lists engines, `hsparity explain` lists codes.",
     ),
     entry(
-        "E900",
-        "internal-error",
-        "hsparity itself failed. This says nothing about your engines, and it exits 70, never 1.",
-        "A case that nobody thought of.",
-        "Report it with the command line and the traceback above the message.",
-    ),
-    entry(
         "E108",
         "package-missing",
         "The command needs a Python package that is not installed beside hsparity.",

@@ -149,6 +149,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "hsparity.conventions",
         "hsparity.drafter.result",
         "hsparity.errors",
+        "hsparity.explain",
         "hsparity.model",
         "numpy",
         "rich",
