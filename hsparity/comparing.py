@@ -23,7 +23,7 @@ from hsparity.locate import CLOSE, Located, Noise, alignment, expected, locate, 
 from hsparity.metrics.kernel import Norm
 from hsparity.model import SCHEMA, Comparison, Request, Side, SiteDelta, SlotMatch, Verdict
 from hsparity.pairing import Missing, Pairing, SitePair, boundaries_of, land, pair_sites
-from hsparity.pictures import Errors, Texts, layer_errors, row_map, token_map, undone
+from hsparity.pictures import Errors, Texts, row_map, token_map, undone
 from hsparity.query import Query
 from hsparity.replay.result import Replay
 from hsparity.solve.owners import OwnerMap
@@ -260,7 +260,7 @@ def _result(evidence: Evidence, sources: Sequence[Source]) -> Comparison:
         command=(),
         fingerprint=diagnosis(evidence).fingerprint if verdict is not Verdict.PARITY else None,
         rows=row_map(evidence),
-        added=layer_errors(evidence.replay),
+        added=evidence.replay.layer_errors() if evidence.replay else (),
     )
 
 

@@ -260,6 +260,17 @@ class Fingerprint:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """One experiment on an engine, and the share of the excess that went away."""
+
+    turned: tuple[str, ...]  # "cand kv-dtype: fp8 -> auto"
+    state: str  # "measured", or why it says nothing
+    share: float | None  # None where it was not measured
+    low: float | None = None  # its 95 % interval
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
     """What the difference costs a draft head, in draft tokens accepted a step; `low` and `high` bound the loss."""
 
@@ -293,6 +304,7 @@ class Comparison:
     cost: Cost | None = None  # to a draft head that was named
     rows: RowMap | None = None  # where rows are not their tokens' own
     added: tuple[LayerError, ...] = ()  # by replay, with each side's own weights
+    trials: tuple[Trial, ...] = ()  # by bisect
 
     def delta(self, boundary: int) -> SiteDelta | None:
         """The delta whose reference site is this boundary, if any."""

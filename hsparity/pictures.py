@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from hsparity.align.tokens import PromptRows
 from hsparity.evidence import Evidence
-from hsparity.model import MAP_COLUMNS, Finding, LayerError, RowMap, TokenMap
-from hsparity.replay.result import Replay
+from hsparity.model import MAP_COLUMNS, Finding, RowMap, TokenMap
 from hsparity.solve.owners import ELSEWHERE, RIGHT
 
 FINE = 2048  # columns up to which every value is kept as measured
@@ -151,12 +150,3 @@ def row_map(evidence: Evidence) -> RowMap | None:
         shared = position < len(own) and own[position] == state
         owner[m] = place.get((mine if shared else int(lib.prompt_s[state]), position), -1)
     return RowMap(owners.site, tuple(spans), owner)
-
-
-def layer_errors(replay: Replay | None) -> tuple[LayerError, ...]:
-    """What each layer and part adds, with each side's own weights, in layer order."""
-    if replay is None:
-        return ()
-    own = [a for a in replay.added if a.weights == "own"]
-    own.sort(key=lambda a: (a.side != "ref", a.layer, a.part))
-    return tuple(LayerError(a.side, a.layer, a.part, a.ratio, a.low, a.high, a.verdict) for a in own)

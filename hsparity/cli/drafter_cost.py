@@ -185,7 +185,7 @@ def pricing(
     def price(ref: Source, cand: Source, floors: Sequence[Source]) -> Cost | None:
         from ..drafter.costing import Asked
         from ..drafter.costing import cost as run
-        from ..drafter.recording import summary
+        from ..drafter.result import summary
         from .progress import Progress
 
         asked = Asked(model=model or ref.manifest.model or cand.manifest.model, tokens=tokens, served=served)

@@ -30,7 +30,7 @@ from hsparity.drafter.judging import judged
 from hsparity.drafter.measurement import Measurement
 from hsparity.drafter.result import SCHEMA, Acceptance, Beside, Bin, DraftCost, FedSide
 from hsparity.drafter.undoing import Served
-from hsparity.model import Cost, Verdict
+from hsparity.model import Verdict
 
 EDGES = (0, 32, 128, 512, 2048, 8192, 32768)
 
@@ -151,25 +151,6 @@ def _beside(run: Run) -> tuple[Beside, ...]:
     return tuple(
         beside(path, record, choices, by_key, run.rows, served.ref, run.bench.steps, digest)
         for path, record in run.records
-    )
-
-
-def summary(found: DraftCost) -> Cost:
-    """What a comparison's headline says of it."""
-    ref, cand = found.feed("ref"), found.feed("cand")
-    change = cand.change
-    assert change is not None  # only the reference's own feeding has none
-    return Cost(
-        draft=found.draft,
-        verdict=found.verdict,
-        headline=found.headline,
-        ref=ref.accepted.value,
-        cand=cand.accepted.value,
-        low=None if change.high is None else -change.high,
-        high=None if change.low is None else -change.low,
-        undone={
-            f.key.partition(":")[2]: f.accepted.value for f in found.feeds if f.key.startswith("undone:HS")
-        },
     )
 
 

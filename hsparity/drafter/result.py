@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from hsparity.model import Verdict, decode, encode
+from hsparity.model import Cost, Verdict, decode, encode
 
 SCHEMA = "hsparity.draft-cost/1"
 
@@ -137,3 +137,22 @@ class DraftCost:
             raise ValueError(f"no {SCHEMA} result")
         found: DraftCost = decode(DraftCost, raw)
         return found
+
+
+def summary(found: DraftCost) -> Cost:
+    """What a comparison's headline says of it."""
+    ref, cand = found.feed("ref"), found.feed("cand")
+    change = cand.change
+    assert change is not None  # only the reference's own feeding has none
+    return Cost(
+        draft=found.draft,
+        verdict=found.verdict,
+        headline=found.headline,
+        ref=ref.accepted.value,
+        cand=cand.accepted.value,
+        low=None if change.high is None else -change.high,
+        high=None if change.low is None else -change.low,
+        undone={
+            f.key.partition(":")[2]: f.accepted.value for f in found.feeds if f.key.startswith("undone:HS")
+        },
+    )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+
+from hsparity.model import Trial, encode
 
 SCHEMA = "hsparity.bisect/1"
 # The stable names of causes and their codes.
@@ -140,18 +140,16 @@ class Bisect:
     next: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
 
+    def trials(self) -> tuple[Trial, ...]:
+        """Every experiment that was not merely planned, in the order in which they ran."""
+        return tuple(
+            Trial(e.turned, e.state.value, e.share.value, e.share.low, e.share.high)
+            if e.share is not None
+            else Trial(e.turned, e.state.value, None)
+            for e in self.experiments
+            if e.state is not State.PLANNED
+        )
+
     def to_json(self, indent: int | None = None) -> str:
         """The whole result; non-finite numbers are null."""
-        return json.dumps(_encode(self), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
-
-
-def _encode(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _encode(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, (list, tuple)):
-        return [_encode(v) for v in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value
+        return json.dumps(encode(self), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)

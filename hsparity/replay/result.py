@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from hsparity.model import Quantiles, Verdict, decode, encode
+from hsparity.model import LayerError, Quantiles, Verdict, decode, encode
 
 SCHEMA = "hsparity.replay/1"
 
@@ -66,6 +66,13 @@ class Replay:
         """The entries of one side and part, in layer order."""
         found = (a for a in self.added if (a.side, a.part, a.weights) == (side, part, weights))
         return tuple(sorted(found, key=lambda a: a.layer))
+
+    def layer_errors(self) -> tuple[LayerError, ...]:
+        """What each layer and part adds, with each side's own weights, in layer order."""
+        own = sorted(
+            (a for a in self.added if a.weights == "own"), key=lambda a: (a.side != "ref", a.layer, a.part)
+        )
+        return tuple(LayerError(a.side, a.layer, a.part, a.ratio, a.low, a.high, a.verdict) for a in own)
 
     def to_json(self, indent: int | None = None) -> str:
         """Sorted keys; a figure that is not finite is null."""

@@ -148,7 +148,7 @@ def sides_table(cost: DraftCost) -> HtmlTable:
     ]
     return HtmlTable(
         "Rows that differ are marked ≠.",
-        (Cell("", "l"), Cell("reference", "l"), Cell("candidate", "l")),
+        (Cell("setting", "l"), Cell("reference", "l"), Cell("candidate", "l")),
         tuple(rows),
     )
 

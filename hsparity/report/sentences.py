@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from ..model import Comparison, Cost, TokenMap, Verdict
+from ..model import Comparison, Cost, TokenMap, Trial, Verdict
 from . import findings, pairs, view
 from . import spelling as sp
 from .overview import overview
@@ -110,6 +111,17 @@ def added_caption(comparison: Comparison) -> str:
         "The error of each layer's update over the same error of bf16, estimated from the captured states of a sample of "
         "tokens; hsparity compare --replay measures it from the checkpoint, part by part."
     )
+
+
+def trials_caption(trials: Sequence[Trial]) -> str:
+    """How much the best single experiment took away, and what could not be tried."""
+    measured = [t for t in trials if t.share is not None]
+    other = len(trials) - len(measured)
+    words = "Share of the excess that went away when an engine was started again with other settings."
+    if measured:
+        best = max(measured, key=lambda t: t.share or 0.0)
+        words += f" The most, {sp.percent(best.share)}: {' and '.join(sp.clean(t) for t in best.turned)}."
+    return words + (f" {other} more could not be measured." if other else "")
 
 
 def cost_caption(cost: Cost) -> str:

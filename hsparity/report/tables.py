@@ -252,7 +252,7 @@ def slots_table(slots: Sequence[SlotMatch]) -> HtmlTable:
         Cell("rel-L2"),
         Cell("next best", "o"),
         Cell("margin", "o"),
-        Cell("", "l"),
+        Cell("proof", "l"),
     )
     caption = (
         "Boundaries, found from the data. The margin is in powers of ten between the best and the next "
@@ -336,7 +336,7 @@ def _lined_up(caption: str, rows: Sequence[tuple[str, str, str]]) -> HtmlTable:
                 Cell(sp.clean(cand), "l diff" if differs else "l", icon="≠" if differs else ""),
             )
         )
-    return HtmlTable(caption, (Cell("", "l"), Cell("reference", "l"), Cell("candidate", "l")), tuple(body))
+    return HtmlTable(caption, (Cell("setting", "l"), Cell("reference", "l"), Cell("candidate", "l")), tuple(body))
 
 
 def _differ(key: str, ref: str, cand: str) -> bool:

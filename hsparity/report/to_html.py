@@ -17,6 +17,7 @@ from . import spelling as sp
 from .base import Options
 from .cost_figures import loss_bars
 from .embedded import pack
+from .explained import anchors, explanations, remedy
 from .maps import pair_figure, token_figure
 from .overview import overview
 from .palette import DARK, LIGHT, PRINT
@@ -24,6 +25,7 @@ from .plots import added_plot, error_plot, ratio_plot
 from .row_figure import caption as row_caption
 from .row_figure import row_figure
 from .tables import Cell
+from .trial_figure import trials_figure
 
 
 class HtmlReporter:
@@ -79,6 +81,7 @@ def _context(comparison: Comparison) -> dict[str, Any]:
         "summary": sentences.summary(c),
         "no_floor": words[:1].upper() + words[1:] if (words := lacking.floor_words(c)) else "",
         "missing": lacking.missing_reasons(c)[:12],
+        "likely": remedy(c),
         "fixes": _fixes(c),
         "steps": _steps(c),
         "requested": tables.requested_table(c, shown),
@@ -99,7 +102,11 @@ def _context(comparison: Comparison) -> dict[str, Any]:
         "added_plot": added_plot(c),
         "added_caption": sentences.added_caption(c),
         "added": tables.added_table(c),
+        "trials": trials_figure(c.trials),
+        "trials_caption": sentences.trials_caption(c.trials),
         "cost": _cost(c),
+        "anchors": anchors(c),
+        "explanations": explanations(c),
         "slots": tables.slots_table(slots) if (slots := view.native_slots(c)) else None,
         "causes_caption": (
             "Each candidate cause is undone on the captured data. The figure is the share of the excess "

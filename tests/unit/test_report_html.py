@@ -127,7 +127,7 @@ def test_a_clean_target_lists_what_is_left_to_check() -> None:
 def test_foreign_text_stays_text(name: str) -> None:
     """The only elements are the template's; markup in a token, a path or a setting is shown, not run."""
     p = page(name)
-    known = """a b body button caption circle code dd details div dl dt figcaption figure h1 h2 h3 head header
+    known = """a b body button caption circle code dd details div dl dt figcaption figure h1 h2 h3 h4 head header
     g html i image label li line main meta option output p path pre rect script section select span strong style
     summary svg tspan table tbody td text th thead title tr ul"""
     assert {t for t, _ in p.elements} <= set(known.split())

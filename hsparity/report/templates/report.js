@@ -4,6 +4,9 @@ var root=document.documentElement,get=function(id){return document.getElementByI
 function dark(){return root.dataset.theme?root.dataset.theme==='dark':matchMedia('(prefers-color-scheme: dark)').matches}
 function name(){theme.textContent=dark()?'Light':'Dark'}
 theme.hidden=false;name();theme.onclick=function(){root.dataset.theme=dark()?'light':'dark';name()};
+// A link to an explanation opens it.
+function unfold(){var e=location.hash&&get(decodeURIComponent(location.hash.slice(1)));if(e&&e.tagName==='DETAILS'){e.open=true;e.scrollIntoView()}}
+addEventListener('hashchange',unfold);unfold();
 if(!map)return;
 var D=JSON.parse(get('data').textContent),out=get('read'),cur=get('cursor'),pick=get('prompt'),B=D.box,images=Array.from(map.querySelectorAll('.cells')),first=images.map(function(i){return i.getAttribute('href')});
 function bytes(s){return Uint8Array.from(atob(s),function(c){return c.charCodeAt(0)})}
