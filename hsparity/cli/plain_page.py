@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from html import escape
 from typing import TYPE_CHECKING
 
 import click
@@ -46,29 +45,13 @@ def wrapped(text: str, width: int, rest: str) -> list[str]:
 def as_page(title: str, render: Callable[[Options], str], options: Options) -> str:
     """A plain page, as `render` makes it at 100 columns with everything shown, as one HTML file that asks nothing of the
     network."""
-    page = render(replace(options, width=100, color=False, unicode=True, quiet=False, verbose=True))
-    return HTML.format(title=escape(title), page=escape(page))
+    from markupsafe import Markup
 
+    from .. import __version__
+    from ..report.to_html import script, style_sheet, template
 
-HTML = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark }}
-body {{ margin: 2rem auto; max-width: 104ch; padding: 0 1rem }}
-h1 {{ font: 600 1.2rem/1.3 system-ui, sans-serif; overflow-wrap: anywhere }}
-pre {{ font: 14px/1.5 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere }}
-</style>
-</head>
-<body>
-<main>
-<h1>{title}</h1>
-<pre>{page}</pre>
-</main>
-</body>
-</html>
-"""
+    text = render(replace(options, width=100, color=False, unicode=True, quiet=False, verbose=True))
+    page = template("plain.html.j2").render(
+        title=title, text=text, version=__version__, css=Markup(style_sheet()), js=Markup(script())
+    )
+    return page + "\n"

@@ -336,7 +336,9 @@ def _lined_up(caption: str, rows: Sequence[tuple[str, str, str]]) -> HtmlTable:
                 Cell(sp.clean(cand), "l diff" if differs else "l", icon="≠" if differs else ""),
             )
         )
-    return HtmlTable(caption, (Cell("setting", "l"), Cell("reference", "l"), Cell("candidate", "l")), tuple(body))
+    return HtmlTable(
+        caption, (Cell("setting", "l"), Cell("reference", "l"), Cell("candidate", "l")), tuple(body)
+    )
 
 
 def _differ(key: str, ref: str, cand: str) -> bool:
