@@ -77,11 +77,12 @@ test: lint chromium engines
 demo: env
 	$(BIN)/hsparity demo --live --output reports/demo
 
-bench: engines
+bench: engines chromium
 	$(BIN)/python benchmarks/bench_startup.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/bench_compare.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/bench_solve.py --write docs/benchmarks.md
 	$(BIN)/python benchmarks/bench_capture.py --write docs/benchmarks.md
+	$(BIN)/python benchmarks/bench_report.py --write docs/benchmarks.md
 
 matrix: engines confusion
 	$(BIN)/python -m tests.matrix docs/matrix.md

@@ -10,7 +10,6 @@ import struct
 import subprocess
 import sys
 import zlib
-from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -19,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hsparity.model import MAP_COLUMNS, Comparison, TokenMap, from_json
+from hsparity.model import TokenMap, from_json
 from hsparity.report import Options, reporters
 from hsparity.report.embedded import unpack
 from hsparity.report.figures import axis_marks, tick_label, ticks
@@ -29,6 +28,7 @@ from hsparity.report.palette import DARK, FIRST, LIGHT, PRINT, UNKNOWN, WITHIN, 
 from hsparity.report.png import data_uri, encode
 from hsparity.report.to_html import script, style_sheet
 from tests.golden.cases import CASES
+from tests.golden.sizes import real_size
 
 ALL = pytest.mark.parametrize("name", CASES)
 VOID = {"meta", "image", "line", "rect", "path", "circle"}
@@ -271,27 +271,6 @@ def test_a_wide_map_keeps_what_stands_out() -> None:
     assert int(found.positions_c[499]) == 1499
     assert (found.excess_kc > 0).sum() == 2
     assert not np.isnan(found.excess_kc).any()
-
-
-def real_size() -> Comparison:
-    """62 boundaries, 50 prompts of 8,192 tokens, as comparing keeps them."""
-    rng, step = np.random.default_rng(1), -(-50 * 8192 // MAP_COLUMNS)
-    width = -(-8192 // step)
-    columns = 50 * width
-    claimed = 2.0 - 0.02 * np.arange(62)[:, None] + 0.15 * rng.standard_normal((62, columns))
-    undone = 0.12 + 0.05 * rng.standard_normal((62, columns)) + (rng.random((62, columns)) < 0.02)
-    tokens = TokenMap(
-        tuple(range(62)),
-        step,
-        tuple((f"p{i}", i * width, (i + 1) * width) for i in range(50)),
-        (np.round(claimed * 64) / 64).astype(np.float16),
-        (np.round(undone * 64) / 64).astype(np.float16),
-        "floor",
-        np.tile(np.arange(width, dtype=np.int32) * step, 50),
-        rng.integers(0, 129280, columns).astype(np.int32),
-        tuple(f" token{i % 977}" for i in range(columns)),
-    )
-    return replace(CASES["offset"](), map=tokens)
 
 
 def test_a_page_of_real_size_is_small() -> None:
