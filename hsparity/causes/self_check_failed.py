@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from hsparity.evidence import Evidence
     from hsparity.model import Finding
-    from hsparity.selfcheck import SelfCheck
+    from hsparity.selfcheck.result import SelfCheck
 
 TOKENS = 64  # a comparison has other work to do; `hsparity selfcheck` takes more
 SIDES = {"ref": "reference", "cand": "candidate"}
@@ -72,7 +72,7 @@ class SelfCheckFailed:
 def _checked(evidence: Evidence, side: str) -> SelfCheck | None:
     """The self-check of a side; None where it holds no log-probabilities or its checkpoint is not here."""
     from hsparity.errors import HsparityError
-    from hsparity.selfcheck import check
+    from hsparity.selfcheck.checking import check
 
     source = evidence.side(side)
     if "prompt_logprobs" not in source.sites():

@@ -15,7 +15,7 @@ from .output import console_options, open_outputs, write_file
 
 if TYPE_CHECKING:
     from ..report.base import Options
-    from ..selfcheck import SelfCheck
+    from ..selfcheck.result import SelfCheck
 
 WHAT, RESULT, OUTPUT = "What to check", "Result", "Output"
 EXIT_CODES = {"passed": ExitCode.PARITY, "failed": ExitCode.DIVERGED, "inconclusive": ExitCode.INCONCLUSIVE}
@@ -77,7 +77,7 @@ def selfcheck(
       3  inconclusive  two readings fit alike, or too few tokens
     """
     from ..capture.read import open_source
-    from ..selfcheck import check
+    from ..selfcheck.checking import check
     from .output import tell
 
     outputs = open_outputs(json=json_)

@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 from hsparity.capture.read import open_source
-from hsparity.selfcheck import SelfCheck, Verdict, check
+from hsparity.selfcheck.checking import check
+from hsparity.selfcheck.result import SelfCheck, Verdict
 from hsprobe.stack import rms_norm
 from tests.unit.test_selfcheck import Rows, rewritten
 

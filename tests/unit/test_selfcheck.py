@@ -14,14 +14,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from hsparity.capture.checkpoint import find_checkpoint
 from hsparity.capture.read import open_source
 from hsparity.causes.self_check_failed import CAUSE
 from hsparity.cli.main import invoke
 from hsparity.errors import HsparityError
-from hsparity.selfcheck import SelfCheck, Verdict, check, find_checkpoint
+from hsparity.selfcheck.checking import check
 from hsparity.selfcheck.checkpoint import open_head
 from hsparity.selfcheck.judging import FEWEST, wins
 from hsparity.selfcheck.logits import rate
+from hsparity.selfcheck.result import SelfCheck, Verdict
 from hsprobe.drive import capture
 from hsprobe.schema import CaptureManifest
 from hsprobe.stack import rms_norm

@@ -16,7 +16,7 @@ from hsparity.cli.main import invoke
 from hsparity.compare import Query, compare
 from hsparity.errors import HsparityError
 from hsparity.model import Verdict
-from hsparity.selfcheck import check
+from hsparity.selfcheck.checking import check
 from tests.causes.judged import finding
 from tests.integration.tiny_models import LAYERS, save_llama
 from tests.unit.test_selfcheck import Rows, captured, rewritten
