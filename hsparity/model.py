@@ -305,6 +305,7 @@ class Comparison:
     rows: RowMap | None = None  # where rows are not their tokens' own
     added: tuple[LayerError, ...] = ()  # by replay, with each side's own weights
     trials: tuple[Trial, ...] = ()  # by bisect
+    redacted: bool = False  # prompts, tokens and paths were taken out
 
     def delta(self, boundary: int) -> SiteDelta | None:
         """The delta whose reference site is this boundary, if any."""

@@ -58,6 +58,7 @@ def _side(side: FedSide) -> str:
 def _body(cost: DraftCost, options: Options) -> list[str]:
     from ..report.cost_values import feeds_of, main_feeds
     from ..report.spelling import clean
+    from ..report.view import REDACTED
 
     main = main_feeds(cost)
     lines = _table("fed with", main, options)
@@ -81,7 +82,8 @@ def _body(cost: DraftCost, options: Options) -> list[str]:
         lines += entry("note", text, options)
     if cost.fix:
         lines += ["", *(line for text in cost.fix for line in entry("fix", text, options))]
-    return [*lines, "", *(f"next      {clean(command)}" for command in cost.next)]
+    lines += ["", *(f"next      {clean(command)}" for command in cost.next)]
+    return [*lines, "", *wrapped(REDACTED, options.width, "")] if cost.redacted else lines
 
 
 def _targets(cost: DraftCost) -> str:

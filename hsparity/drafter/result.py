@@ -120,6 +120,7 @@ class DraftCost:
     command: tuple[str, ...] = ()
     beside: tuple[Beside, ...] = ()
     fix: tuple[str, ...] = ()  # what to change for what costs most: per engine, in its own terms
+    redacted: bool = False  # prompts and paths were taken out
 
     def feed(self, key: str) -> Acceptance:
         """The feeding of that key. Raises KeyError."""

@@ -44,6 +44,8 @@ class MarkdownReporter:
         if steps:
             parts.append(_fenced([f"{command}  # {why}" for command, why in steps]))
         parts += [f"- warning, {escaped(w)}" for w in view.warnings(c)[:6]]
+        if c.redacted:
+            parts.append(f"R{view.REDACTED[1:]}.")
         parts.append(f"Made by hsparity {escaped(c.hsparity)} with {code(view.command_line(c))}.")
         return "\n\n".join(parts) + "\n"
 

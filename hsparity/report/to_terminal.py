@@ -328,6 +328,9 @@ class _Page(Page):
             self.prose(line, "warning ", " " * 8)
         if len(shown) < len(found):
             self.prose(f"{len(found) - len(shown)} more warnings: -v")
+        if self.c.redacted:
+            self.gap()
+            self.prose(view.REDACTED)
 
 
 def _worst_words(delta: view.SiteDelta) -> str:

@@ -25,6 +25,7 @@ from . import spelling as sp
 
 NOTHING = Quantiles(*[math.nan] * 5)
 SHIFT = "HS101"
+REDACTED = "redacted: prompts, token texts and ids, paths and names of models and machines were taken out"
 FEW = 12  # rows of a table shown unless all are asked for
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 FLOOR_WORDS = {
@@ -236,7 +237,8 @@ def side_facts(side: Side) -> tuple[str, str, str]:
 def token_words(token: TokenRef) -> str:
     """Where a token is and what it says: prompt 3, position 37, id 671 (" parity")."""
     text = f" ({sp.quoted(token.text)})" if token.text else ""
-    return f"prompt {sp.clean(token.prompt)}, position {token.position}, id {token.token_id}{text}"
+    ident = f", id {token.token_id}" if token.token_id >= 0 else ""  # below 0: redacted
+    return f"prompt {sp.clean(token.prompt)}, position {token.position}{ident}{text}"
 
 
 def worst_token_words(delta: SiteDelta) -> str:
