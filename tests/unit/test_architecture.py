@@ -155,6 +155,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "hsparity.explain",
         "hsparity.model",
         "hsparity.replay.result",
+        "hsparity.registry",
         "numpy",
         "rich",
         "jinja2",

@@ -217,9 +217,12 @@ def test_a_result_without_sites_renders() -> None:
 def test_reporters_are_found_by_file() -> None:
     """to_NAME.py is reporter NAME."""
     assert {n: r.suffix for n, r in reporters().items()} == {
+        "github": ".github",
         "html": ".html",
         "json": ".json",
+        "junit": ".xml",
         "markdown": ".md",
+        "sarif": ".sarif",
         "terminal": ".txt",
     }
 
