@@ -11,7 +11,7 @@
 #   make confusion  every known fault on recorded streams, and which cause is named first (ten minutes)
 #   make golden     rewrite the expected reports of tests/golden; the diff is the review
 #   make specimens  rebuild the worked reports in reports/
-#   make docs       rewrite the pages of docs/findings from the causes
+#   make docs       rewrite the pages of docs/findings from the causes, and docs/schema from the records
 #   make drafts     train the small EAGLE-3 heads for SmolLM2 into the cache (half an hour; tools/README.md)
 #   make recorded   rebuild the captures that `hsparity demo` ships with, from the engines
 #   make clean      remove what the commands above made in the checkout
@@ -103,6 +103,7 @@ specimens: env
 
 docs: env
 	$(BIN)/python -m hsparity.explain.pages
+	$(BIN)/python -m hsparity.report.schema
 
 # One head travels with the repository; the others, and the text they are trained on, are made here.
 drafts: env

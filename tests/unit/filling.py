@@ -20,7 +20,8 @@ def filled(kind: Any, name: str = "") -> Any:
     if kind in (int, float, bool):
         return {int: 3, float: float("nan"), bool: True}[kind]
     if origin is np.ndarray:
-        return np.zeros((2, 2), get_args(args[1])[0])
+        dtype = get_args(args[1])[0]
+        return np.zeros((2, 2), np.float16 if get_origin(dtype) is np.floating else dtype)
     if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
         return (filled(args[0], name), filled(args[0], name))
     if origin is tuple:
