@@ -11,17 +11,17 @@ import click
 from ..errors import ExitCode, HsparityError
 from .drafter_cost import pricing
 from .grouped import GroupedCommand, grouped_option
-from .output import EXIT_CODES, console_options, open_outputs, tell, write_reports
+from .output import EXIT_CODES, console_options, tell, write_reports
+from .report_options import Reports, report_options
 
 if TYPE_CHECKING:
     from ..capture.importing import Wish
     from ..model import Comparison
     from .drafter_cost import Price
 
-WHAT, EQUAL, REPORTS, ENGINES, OUTPUT = (
+WHAT, EQUAL, ENGINES, OUTPUT = (
     "What to compare",
     "What counts as equal",
-    "Reports",
     "Running engines",
     "Output",
 )
@@ -101,15 +101,7 @@ WHAT, EQUAL, REPORTS, ENGINES, OUTPUT = (
     metavar="DRAFT",
     help="Say in the headline what the difference costs this EAGLE-3 head. See hsparity drafter.",
 )
-@grouped_option(REPORTS, "--html", "html", metavar="FILE", help="Write a one-file HTML report.")
-@grouped_option(
-    REPORTS,
-    "--json",
-    "json_",
-    metavar="FILE",
-    help=("Write the whole result; '-' for standard output. Re-render it later with hsparity report."),
-)
-@grouped_option(REPORTS, "--markdown", metavar="FILE", help="Write a summary to paste into an issue.")
+@report_options
 @grouped_option(
     ENGINES,
     "--model",
@@ -164,9 +156,7 @@ def compare(
     tol: float | None,
     replay: bool,
     draft: str | None,
-    html: str | None,
-    json_: str | None,
-    markdown: str | None,
+    reports: Reports,
     model: str | None,
     prompts: str | None,
     limit: int | None,
@@ -204,7 +194,7 @@ def compare(
             (f"--layers {layers}", f"--boundaries {boundaries}"),
             "layer N is boundary N+1; give one of the two",
         )
-    outputs = open_outputs(html=html, json=json_, markdown=markdown)
+    outputs = reports.open()
     from ..capture import sides, slotnames
     from ..capture.importing import Wish
     from ..query import Query
@@ -230,7 +220,7 @@ def compare(
         _compare(chosen, offset, tol, Wish(names, limit=limit), replay, price),
         command=("hsparity", *sys.argv[1:]),
     )
-    write_reports(result, outputs, console_options(color, quiet=quiet, verbose=verbose))
+    write_reports(reports.shown(result), outputs, console_options(color, quiet=quiet, verbose=verbose))
     return int(ExitCode.PARITY if exit_zero else EXIT_CODES[result.verdict.value])
 
 

@@ -6,19 +6,25 @@ import click
 
 from ..errors import HsparityError
 from .grouped import GroupedCommand, grouped_option
-from .output import console_options, open_outputs, write_reports
-from .saved import read
+from .output import console_options, write_reports
+from .report_options import HEADING as REPORTS
+from .report_options import Reports, report_options
+from .saved import HELP, read
 
-REPORTS, OUTPUT = "Reports", "Output"
+OUTPUT = "Output"
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("result")
-@grouped_option(REPORTS, "--html", metavar="FILE", help="Write a one-file HTML report.")
+@click.argument("result", required=False)
+@report_options
 @grouped_option(
-    REPORTS, "--json", "json_", metavar="FILE", help="Write the result again; '-' for standard output."
+    REPORTS,
+    "--schema",
+    is_flag=False,
+    flag_value="comparison",
+    metavar="[NAME]",
+    help="Print the JSON Schema of a saved result instead: comparison, draft-cost, replay, bisect, audit …",
 )
-@grouped_option(REPORTS, "--markdown", metavar="FILE", help="Write a summary to paste into an issue.")
 @grouped_option(OUTPUT, "-q", "--quiet", is_flag=True, help="Print the verdict line only.")
 @grouped_option(OUTPUT, "-v", "--verbose", is_flag=True, help="Show every layer.")
 @grouped_option(
@@ -29,43 +35,58 @@ REPORTS, OUTPUT = "Reports", "Output"
     help="NO_COLOR is honoured too.  [default: auto]",
 )
 def report(
-    result: str,
-    html: str | None,
-    json_: str | None,
-    markdown: str | None,
+    result: str | None,
+    reports: Reports,
+    schema: str | None,
     quiet: bool,
     verbose: bool,
     color: str,
 ) -> int:
     """Show a saved comparison again.
 
-    RESULT is a file that hsparity compare --json wrote, or hsparity drafter --json; '-' reads
-    standard input. Needs neither the captures nor torch. Exits 0 whatever the verdict was.
+    RESULT is a file that hsparity compare --json wrote, or hsparity drafter --json, or an HTML
+    report, which carries its result; '-' reads standard input. Needs neither the captures nor
+    torch. Exits 0 whatever the verdict was.
 
     \b
     Examples:
       hsparity report result.json
       hsparity report result.json --html report.html --markdown issue.md
+      hsparity report report.html --redact --html to-pass-on.html
+      hsparity report result.json --github -
+      hsparity report --schema comparison
     """
-    outputs = open_outputs(html=html, json=json_, markdown=markdown)
+    if schema is not None:
+        click.echo(_schema(schema, result), nl=False)
+        return 0
+    if result is None:
+        raise HsparityError("E100", "a result is missing", ("hsparity report RESULT",), HELP)
+    outputs = reports.open()
     options = console_options(color, quiet=quiet, verbose=verbose)
     found = read(result)
     from ..drafter.result import DraftCost
 
     if not isinstance(found, DraftCost):
-        write_reports(found, outputs, options)
+        write_reports(reports.shown(found), outputs, options)
         return 0
-    if markdown:
-        raise HsparityError(
-            "E103",
-            "a result of hsparity drafter has no Markdown summary",
-            (f"--markdown {markdown}",),
-            "leave --markdown out: the page on standard output can be pasted",
-        )
+    reports.only("html", "json", of="hsparity drafter")
     from .drafter_page import publish
 
-    publish(found, outputs, options)
+    publish(reports.shown(found), outputs, options)
     return 0
+
+
+def _schema(name: str, result: str | None) -> str:
+    """The schema called so. Raises E100 for another name, and beside a result, which it does not read."""
+    from ..report.schema import schemas, text
+
+    known = sorted(schemas())
+    if result is not None or name not in known:
+        wrong = f"--schema {name}" if result is None else f"--schema beside {result}"
+        raise HsparityError(
+            "E100", f"no schema for {wrong}", help=f"--schema takes one of {', '.join(known)}"
+        )
+    return text(name)
 
 
 COMMAND = report

@@ -28,6 +28,7 @@ def read(path: str) -> Comparison | DraftCost:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise HsparityError("E213", f"cannot read {name}", (str(reason),), HELP) from error
     try:
+        text = _document(text)
         if f'"{SCHEMA}"' in text:
             cost = DraftCost.from_json(text)
             validate_cost(cost)
@@ -47,6 +48,18 @@ def comparison(path: str) -> Comparison:
     found = read(path)
     if not isinstance(found, Comparison):
         raise HsparityError("E213", f"{path} is not a comparison result", (f"it holds {found.schema}",), HELP)
+    return found
+
+
+def _document(text: str) -> str:
+    """The JSON in the file, or in the page that the file is. Raises ValueError and E222."""
+    if not text.lstrip("\ufeff \t\r\n").startswith("<"):
+        return text
+    from ..report.embedded import unpack
+
+    found = unpack(text)
+    if found is None:
+        raise ValueError("the page carries no result")
     return found
 
 

@@ -112,8 +112,9 @@ TEXTS = (
     entry(
         "E213",
         "not-a-comparison-result",
-        "The file given to `hsparity report` is not a result that `hsparity compare --json` or `hsparity drafter --json` wrote.",
-        "It is another JSON file, a cut-off one, or a result of another major version.",
+        "The file given to `hsparity report` is not a result that `hsparity compare --json` or `hsparity drafter --json` wrote, "
+        "nor a page that carries one.",
+        "It is another JSON file or page, a cut-off one, or a result of another major version.",
         "Make it with `hsparity compare REF CAND --json result.json`.",
     ),
     entry(
@@ -184,5 +185,13 @@ TEXTS = (
         "The message gives the first reasons. Often all of one kind: files of an unfinished copy, or of another format under the "
         "same names.",
         "`hsparity inspect PATH` says what the first files hold; --format NAME reads them as another format.",
+    ),
+    entry(
+        "E222",
+        "result-too-large",
+        "The result that an HTML page carries unpacks to more than 256 MB.",
+        "No comparison is that large: its maps hold at most 2,048 columns. The page was damaged, or made to fill the memory of "
+        "whoever opens it.",
+        "Ask for the page again, or for the JSON beside it: `hsparity compare REF CAND --html report.html --json result.json`.",
     ),
 )
