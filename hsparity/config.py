@@ -25,12 +25,21 @@
     captures = ["captures/hf-fp32", "captures/hf-bf16"]
     # or: make = true                   # capture both with Transformers; the default when a side is an engine
 
+    [gate]                              # what fails the command; without it, the verdict does (docs/ci.md)
+    fail_on = ["diverged", "inconclusive"]
+    max_ratio = { all = 1.5, "58" = 3.0 }   # largest median error over the floor: one number, or by layer
+    max_rel_l2 = 0.1                    # largest error of any token: one number, or by layer
+    max_lost = 0.05                     # accepted draft tokens a step that the head of --draft may lose
+    min_tokens = 500                    # fewest tokens compared
+
 A side is an engine or a capture (`capture = "captures/vllm-bf16"`). Paths are relative to the file.
 """
 
 from __future__ import annotations
 
 import difflib
+import math
+import re
 import sys
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -40,6 +49,7 @@ from .errors import HsparityError
 
 FILE = "hsparity.toml"
 MECHANISMS = ("hooks", "native", "both")
+EVERY_SITE = "all"
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,18 @@ class FloorConfig:
 
 
 @dataclass(frozen=True)
+class GateConfig:
+    """What fails a build: outcomes or findings by name, and limits. A limit by site is keyed by layer number, by the key of
+    a site ("final_norm", "boundary.000"), or by "all" for the others."""
+
+    fail_on: tuple[str, ...] = ("diverged", "inconclusive")
+    max_ratio: dict[str, float] = field(default_factory=dict)
+    max_rel_l2: dict[str, float] = field(default_factory=dict)
+    max_lost: float | None = None
+    min_tokens: int | None = None
+
+
+@dataclass(frozen=True)
 class Config:
     """The whole file. Without one, a Config holds what the command line said."""
 
@@ -82,6 +104,7 @@ class Config:
     ref: SideConfig = field(default_factory=SideConfig)
     cand: SideConfig = field(default_factory=SideConfig)
     floor: FloorConfig = field(default_factory=FloorConfig)
+    gate: GateConfig | None = None  # None: no such table
     path: Path | None = None  # the file read; paths in it are relative to its folder
 
     @property
@@ -127,7 +150,13 @@ def read(said: dict[str, Any], path: Path | None = None) -> Config:
     top["floor"] = FloorConfig(**floor)
     if top["floor"].captures and top["floor"].make:
         raise reader.bad("[floor] captures and make exclude each other", "keep one")
+    top["gate"] = reader.gate(said["gate"]) if "gate" in said else None
     return Config(**{**top, "path": path})
+
+
+def read_gate(said: dict[str, Any], name: str) -> GateConfig:
+    """A gate from the keys of its table, given by `name`. Raises E104."""
+    return _Reader(name).gate(said)
 
 
 class _Reader:
@@ -152,7 +181,7 @@ class _Reader:
                     f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}",
                 )
             declared = known[key]
-            if declared.endswith("Config") or declared.startswith("dict"):
+            if "Config" in declared or declared.startswith("dict"):
                 continue
             made[key] = self.value(value, declared, f"{where}{key}")
         return made
@@ -164,6 +193,8 @@ class _Reader:
             if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
                 raise self.bad(f"{where} is not a list of strings")
             return tuple(value)
+        if "float" in declared:
+            return self.amount(value, where)
         if "int" in declared:
             if type(value) is not int or value < 0:
                 raise self.bad(f"{where} is not a number")
@@ -182,6 +213,33 @@ class _Reader:
         if not isinstance(value, list) or not all(type(v) is int and v >= 0 for v in value):
             raise self.bad(f"{where} is not a list of numbers")
         return tuple(value)
+
+    def gate(self, said: Any) -> GateConfig:
+        made = self.table(said, "gate", GateConfig)
+        if made.get("fail_on") == ():
+            raise self.bad("[gate] fail_on is empty", 'to let everything pass: fail_on = ["never"]')
+        for name in ("max_ratio", "max_rel_l2"):
+            if name in said:
+                made[name] = self.limits(said[name], f"[gate] {name}")
+        return GateConfig(**made)
+
+    def limits(self, value: Any, where: str) -> dict[str, float]:
+        """A limit for all sites, or one for each of several."""
+        given = value if isinstance(value, dict) else {EVERY_SITE: value}
+        for key in given:
+            if key != EVERY_SITE and not re.fullmatch(r"\d+|[a-z_]+\.\d{3,}|final_norm", key):
+                raise self.bad(
+                    f"{where}: {key!r} is no layer",
+                    "a layer number, all, or a site such as final_norm or boundary.000",
+                )
+        return {
+            str(int(key)) if key.isdigit() else key: self.amount(limit, where) for key, limit in given.items()
+        }
+
+    def amount(self, value: Any, where: str) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+            raise self.bad(f"{where} is not a number of 0 or more")
+        return float(value)
 
     def side(self, said: Any, name: str) -> SideConfig:
         made = self.table(said, name, SideConfig)

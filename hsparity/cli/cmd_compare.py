@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import ExitCode, HsparityError
+from ..errors import HsparityError
 from .drafter_cost import pricing
+from .gating import FAIL_ON, conclude, wanted
 from .grouped import GroupedCommand, grouped_option
-from .output import EXIT_CODES, console_options, tell, write_reports
+from .output import console_options, tell, write_reports
 from .report_options import Reports, report_options
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ WHAT, EQUAL, ENGINES, OUTPUT = (
     default="auto",
     help="NO_COLOR is honoured too.  [default: auto]",
 )
-@grouped_option(OUTPUT, "--exit-zero", is_flag=True, help="Exit 0 even when the sides diverge.")
+@grouped_option(EQUAL, "--fail-on", metavar="LIST", help=f"{FAIL_ON}  [default: diverged,inconclusive]")
 def compare(
     ref: str | None,
     cand: str | None,
@@ -165,7 +166,7 @@ def compare(
     quiet: bool,
     verbose: bool,
     color: str,
-    exit_zero: bool,
+    fail_on: str | None,
 ) -> int:
     """Compare hidden states of REF and CAND and say what differs.
 
@@ -186,6 +187,8 @@ def compare(
       2  usage         the command, the config or a capture is wrong
       3  inconclusive  nothing could be compared, or nothing says what is noise
       4  engine        an engine failed while capturing
+
+    With --fail-on or a [gate] in hsparity.toml, the gate says what is 0, 1 and 3.
     """
     if layers and boundaries:
         raise HsparityError(
@@ -194,6 +197,7 @@ def compare(
             (f"--layers {layers}", f"--boundaries {boundaries}"),
             "layer N is boundary N+1; give one of the two",
         )
+    gate = wanted(fail_on)
     outputs = reports.open()
     from ..capture import sides, slotnames
     from ..capture.importing import Wish
@@ -220,8 +224,9 @@ def compare(
         _compare(chosen, offset, tol, Wish(names, limit=limit), replay, price),
         command=("hsparity", *sys.argv[1:]),
     )
-    write_reports(reports.shown(result), outputs, console_options(color, quiet=quiet, verbose=verbose))
-    return int(ExitCode.PARITY if exit_zero else EXIT_CODES[result.verdict.value])
+    shown = reports.shown(result)
+    write_reports(shown, outputs, console_options(color, quiet=quiet, verbose=verbose))
+    return conclude(shown, gate)
 
 
 def _compare(

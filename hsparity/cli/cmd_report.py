@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ..errors import HsparityError
+from .gating import FAIL_ON, conclude, wanted
 from .grouped import GroupedCommand, grouped_option
 from .output import console_options, write_reports
 from .report_options import HEADING as REPORTS
@@ -25,6 +26,7 @@ OUTPUT = "Output"
     metavar="[NAME]",
     help="Print the JSON Schema of a saved result instead: comparison, draft-cost, replay, bisect, audit …",
 )
+@grouped_option(OUTPUT, "--fail-on", metavar="LIST", help=f"{FAIL_ON}  [default: never]")
 @grouped_option(OUTPUT, "-q", "--quiet", is_flag=True, help="Print the verdict line only.")
 @grouped_option(OUTPUT, "-v", "--verbose", is_flag=True, help="Show every layer.")
 @grouped_option(
@@ -38,6 +40,7 @@ def report(
     result: str | None,
     reports: Reports,
     schema: str | None,
+    fail_on: str | None,
     quiet: bool,
     verbose: bool,
     color: str,
@@ -46,7 +49,8 @@ def report(
 
     RESULT is a file that hsparity compare --json wrote, or hsparity drafter --json, or an HTML
     report, which carries its result; '-' reads standard input. Needs neither the captures nor
-    torch. Exits 0 whatever the verdict was.
+    torch. Exits 0 whatever the verdict was, unless --fail-on says what fails: then as compare
+    does, by the limits in hsparity.toml too.
 
     \b
     Examples:
@@ -63,12 +67,21 @@ def report(
         raise HsparityError("E100", "a result is missing", ("hsparity report RESULT",), HELP)
     outputs = reports.open()
     options = console_options(color, quiet=quiet, verbose=verbose)
+    gate = None if fail_on is None else wanted(fail_on)
     found = read(result)
     from ..drafter.result import DraftCost
 
     if not isinstance(found, DraftCost):
-        write_reports(reports.shown(found), outputs, options)
-        return 0
+        shown = reports.shown(found)
+        write_reports(shown, outputs, options)
+        return 0 if gate is None else conclude(shown, gate)
+    if gate is not None:
+        raise HsparityError(
+            "E103",
+            "a result of hsparity drafter has no gate",
+            (f"--fail-on {fail_on}",),
+            "hsparity drafter exits by its verdict; max_lost in hsparity.toml is for hsparity compare --draft",
+        )
     reports.only("html", "json", of="hsparity drafter")
     from .drafter_page import publish
 

@@ -8,14 +8,16 @@ TEXTS = (
     Entry(
         "exit 0",
         "parity",
-        "Every compared layer lies within the floor. --exit-zero gives 0 for a divergence too.",
+        "Every compared layer lies within the floor, or the gate (--fail-on, [gate] in hsparity.toml) lets pass what was "
+        "found and says so on stderr.",
     ),
     Entry(
         "exit 1",
         "diverged",
         "At least one requested layer lies outside the floor, or a structural finding is proved by its "
         "margin. "
-        "An offset that aligns perfectly is still a divergence: the verdict is on what was claimed.",
+        "An offset that aligns perfectly is still a divergence: the verdict is on what was claimed. With a gate: what "
+        "--fail-on names was found, or a limit of [gate] is exceeded.",
     ),
     Entry(
         "exit 2",
@@ -26,7 +28,7 @@ TEXTS = (
         "exit 3",
         "inconclusive",
         "Nothing could be compared, or nothing says what is noise. The report names what is missing and "
-        "the command that would settle it.",
+        "the command that would settle it. With a gate, also: a limit of [gate] could not be checked.",
     ),
     Entry("exit 4", "engine", "An engine failed while capturing, or cannot do what was asked (E3xx)."),
     Entry(

@@ -161,6 +161,14 @@ MAY_IMPORT: dict[str, set[str]] = {
         "jinja2",
         "markupsafe",
     },
+    # A statement about a result: like a report, made without torch.
+    "hsparity.gate": {
+        "hsparity.config",
+        "hsparity.errors",
+        "hsparity.model",
+        "hsparity.registry",
+        "hsparity.report",
+    },
     "hsparity.demo": {
         "hsparity.audit",
         "hsparity.capture",
