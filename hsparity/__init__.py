@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -9,15 +11,15 @@ __all__ = ["Comparison", "ExitCode", "HsparityError", "compare", "load_capture"]
 
 if TYPE_CHECKING:
     from .capture.read import open_source as load_capture
-    from .compare import compare
     from .errors import ExitCode, HsparityError
+    from .folders import compare
     from .model import Comparison
 
 _HOMES = {
     "Comparison": ("model", "Comparison"),
     "ExitCode": ("errors", "ExitCode"),
     "HsparityError": ("errors", "HsparityError"),
-    "compare": ("compare", "compare"),
+    "compare": ("folders", "compare"),
     "load_capture": ("capture.read", "open_source"),
 }
 
@@ -30,3 +32,14 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _HOMES[name]
     return getattr(import_module(f"{__name__}.{module}"), attribute)
+
+
+class _Package(ModuleType):
+    """The import system binds a submodule to its name in the package; that of compare.py is taken by the function."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "compare" or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -311,6 +311,16 @@ class Comparison:
         """The delta whose reference site is this boundary, if any."""
         return next((d for d in self.deltas if d.ref == f"boundary.{boundary:03d}"), None)
 
+    def __repr__(self) -> str:
+        """The verdict and its sentence: the fields are megabytes."""
+        return f"<Comparison {self.verdict.value}: {self.headline!r}>"
+
+    def _repr_html_(self) -> str:
+        """The HTML report, as a notebook shows it."""
+        from hsparity.report.notebook import comparison_cell
+
+        return comparison_cell(self)
+
 
 def to_json(value: Comparison, indent: int | None = None) -> str:
     """The whole result, arrays as base64 with dtype and shape, non-finite numbers as null. Sorted keys: same result, same bytes."""

@@ -126,6 +126,12 @@ class DraftCost:
         """The feeding of that key. Raises KeyError."""
         return {f.key: f for f in self.feeds}[key]
 
+    def _repr_html_(self) -> str:
+        """The HTML page, as a notebook shows it."""
+        from hsparity.report.notebook import cost_cell
+
+        return cost_cell(self)
+
     def to_json(self, indent: int | None = None) -> str:
         """Sorted keys; a figure that is not finite is null."""
         return json.dumps(encode(self), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)

@@ -169,6 +169,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "hsparity.registry",
         "hsparity.report",
     },
+    # What Python callers start from. Everything heavy is imported inside functions.
+    "hsparity.folders": set(),
     "hsparity.demo": {
         "hsparity.audit",
         "hsparity.capture",
