@@ -171,6 +171,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     # What Python callers start from. Everything heavy is imported inside functions.
     "hsparity.folders": set(),
+    "hsparity.testing": set(),
     "hsparity.demo": {
         "hsparity.audit",
         "hsparity.capture",
