@@ -111,7 +111,8 @@ def _told(word: str, reasons: Sequence[str], aside: Sequence[str]) -> tuple[str,
     lines = [f"gate: {word}, {text}" for text in reasons[:FEW]] or [f"gate: {word}"]
     if len(reasons) > FEW:
         lines.append(f"gate: {word}, and {len(reasons) - FEW} more reasons")
-    return (*lines, *(f"gate: {text}" for text in aside))
+    # The statement comes last.
+    return (*(f"gate: {text}" for text in aside), *lines)
 
 
 def _by_verdict(c: Comparison, gate: Gate, kept: bool) -> tuple[list[_Reason], list[str]]:
