@@ -118,6 +118,12 @@ class Config:
 
 def load(path: Path = Path(FILE)) -> Config | None:
     """The config in `path`, or None when there is no such file. Raises E104 naming the key that is wrong."""
+    said = tables(path)
+    return None if said is None else read(said, path)
+
+
+def tables(path: Path = Path(FILE)) -> dict[str, Any] | None:
+    """What the file says, whatever its keys, or None when there is no such file. Raises E104 when it is not TOML."""
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
@@ -129,10 +135,9 @@ def load(path: Path = Path(FILE)) -> Config | None:
     else:
         import tomli as tomllib
     try:
-        said = tomllib.loads(raw.decode())
+        return tomllib.loads(raw.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise HsparityError("E104", f"{path} is not TOML", (str(error),)) from error
-    return read(said, path)
 
 
 def read(said: dict[str, Any], path: Path | None = None) -> Config:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import platform
 import sys
 import textwrap
@@ -12,11 +14,45 @@ from ..errors import ExitCode, HsparityError
 
 
 @click.command()
-def doctor() -> int:
+@click.argument("paths", nargs=-1)
+@click.option("--bundle", metavar="FILE", help="Write the attachment for a bug report: one zip of texts.")
+@click.option("--with-prompts", is_flag=True, help="Leave prompts and token ids in the bundle.")
+def doctor(paths: tuple[str, ...], bundle: str | None, with_prompts: bool) -> int:
     """Say what is here, what is missing and what cannot work.
 
-    Exits 0 when at least one engine is usable, 4 when none is.
+    With --bundle, PATHS are captures and saved results to report on. Of a capture the bundle holds the manifest, the
+    self-check and the end of the log, never a hidden state. What is inside is listed, and what is not.
+
+    \b
+    Examples:
+      hsparity doctor
+      hsparity doctor --bundle bug.zip result.json captures/vllm
+
+    Exits 0 when at least one engine is usable, 4 when none is; with --bundle, 0 when it is written.
     """
+    if bundle is not None:
+        return _bundle(bundle, paths, with_prompts)
+    if paths or with_prompts:
+        raise click.UsageError("PATHS and --with-prompts are for --bundle FILE.zip")
+    return _examine()
+
+
+def _bundle(target: str, paths: tuple[str, ...], with_prompts: bool) -> int:
+    from . import bundle, scrub
+
+    bundle.check(target)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        _examine()
+    texts = bundle.members(paths, said.getvalue(), scrub.here(), with_prompts)
+    size = bundle.write(target, texts)
+    for line in bundle.contents(target, size, texts, with_prompts):
+        click.echo(line)
+    return 0
+
+
+def _examine() -> int:
+    """Print what is here; 0 when an engine is usable, else 4."""
     from ..engines import facts, machine
 
     click.echo(f"python      {platform.python_version()}  {sys.executable}")
