@@ -10,13 +10,14 @@ from .grouped import GroupedCommand, grouped_option
 from .output import console_options, write_reports
 from .report_options import HEADING as REPORTS
 from .report_options import Reports, report_options
-from .saved import HELP, read
+from .saved import HELP, read, read_more
 
 OUTPUT = "Output"
 
 
 @click.command(cls=GroupedCommand)
 @click.argument("result", required=False)
+@click.argument("more", nargs=-1)
 @report_options
 @grouped_option(
     REPORTS,
@@ -38,6 +39,7 @@ OUTPUT = "Output"
 )
 def report(
     result: str | None,
+    more: tuple[str, ...],
     reports: Reports,
     schema: str | None,
     fail_on: str | None,
@@ -52,11 +54,15 @@ def report(
     torch. Exits 0 whatever the verdict was, unless --fail-on says what fails: then as compare
     does, by the limits in hsparity.toml too.
 
+    MORE are results of the same two captures that go on the comparison's page: of hsparity
+    bisect, replay or drafter, each made with --json.
+
     \b
     Examples:
       hsparity report result.json
       hsparity report result.json --html report.html --markdown issue.md
       hsparity report report.html --redact --html to-pass-on.html
+      hsparity report result.json bisect.json replay.json cost.json --html review.html
       hsparity report result.json --github -
       hsparity report --schema comparison
     """
@@ -72,9 +78,18 @@ def report(
     from ..drafter.result import DraftCost
 
     if not isinstance(found, DraftCost):
-        shown = reports.shown(found)
+        from ..report.joined import joined
+
+        shown = reports.shown(joined(found, [read_more(path) for path in more]))
         write_reports(shown, outputs, options)
         return 0 if gate is None else conclude(shown, gate)
+    if more:
+        raise HsparityError(
+            "E103",
+            "a result of hsparity drafter stands alone",
+            (f"beside it: {' '.join(more)}",),
+            f"name the comparison first: hsparity report result.json {result} {' '.join(more)}",
+        )
     if gate is not None:
         raise HsparityError(
             "E103",

@@ -18,10 +18,10 @@ LABEL = 10
 
 def framed(word: str, lines: Sequence[str], style: str, options: Options) -> str:
     """The lines as one text, with the verdict `word` that begins one of them in colour `style`, and in ASCII where the
-    encoding asks for it."""
-    from ..report.spelling import to_ascii
+    encoding asks for it. Nothing in a line can steer a terminal."""
+    from ..report.spelling import clean, to_ascii
 
-    shown = list(lines) if options.unicode else [to_ascii(line) for line in lines]
+    shown = [clean(line) if options.unicode else to_ascii(clean(line)) for line in lines]
     if options.color:
         at = next(i for i, line in enumerate(shown) if line.startswith(word))
         shown[at] = click.style(word, fg=style) + shown[at].removeprefix(word)
@@ -30,15 +30,19 @@ def framed(word: str, lines: Sequence[str], style: str, options: Options) -> str
 
 def entry(label: str, text: str, options: Options) -> list[str]:
     """A label and what belongs to it, wrapped behind it."""
-    from ..report.spelling import clean
-
-    return wrapped(f"{label:<{LABEL}}{clean(text)}", options.width, " " * LABEL)
+    return wrapped(f"{label:<{LABEL}}{text}", options.width, " " * LABEL)
 
 
 def wrapped(text: str, width: int, rest: str) -> list[str]:
-    """Lines of at most `width` columns (40 at least), those after the first behind `rest`."""
+    """Lines of at most `width` columns (40 at least), those after the first behind `rest`, or half of the width of it."""
+    from ..report.spelling import clean
+
     return textwrap.wrap(
-        text, max(width, 40), subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+        clean(text),
+        max(width, 40),
+        subsequent_indent=rest[: max(width, 40) // 2],
+        break_long_words=False,
+        break_on_hyphens=False,
     ) or [""]
 
 
@@ -48,10 +52,11 @@ def as_page(title: str, render: Callable[[Options], str], options: Options) -> s
     from markupsafe import Markup
 
     from .. import __version__
+    from ..report.spelling import clean
     from ..report.to_html import script, style_sheet, template
 
     text = render(replace(options, width=100, color=False, unicode=True, quiet=False, verbose=True))
     page = template("plain.html.j2").render(
-        title=title, text=text, version=__version__, css=Markup(style_sheet()), js=Markup(script())
+        title=clean(title), text=text, version=__version__, css=Markup(style_sheet()), js=Markup(script())
     )
     return page + "\n"

@@ -2,25 +2,58 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import HsparityError
 
 if TYPE_CHECKING:
     from ..drafter.result import DraftCost
     from ..model import Comparison
+    from ..report.joined import More
 
 HELP = "make it with hsparity compare REF CAND --json result.json"
 
 
 def read(path: str) -> Comparison | DraftCost:
     """The result in a file; '-' is standard input. Raises E213 for anything else."""
-    from ..drafter.result import SCHEMA, DraftCost
-    from ..model import from_json
+    from ..drafter import result as drafts
+    from ..model import SCHEMA, from_json
     from ..report.validate import validate, validate_cost
 
+    return _read(
+        path,
+        "a comparison result",
+        {SCHEMA: (from_json, validate), drafts.SCHEMA: (drafts.DraftCost.from_json, validate_cost)},
+    )
+
+
+def read_more(path: str) -> More:
+    """What can stand beside a comparison: a bisection, a replay, a draft's cost. Raises E213 for anything else."""
+    from ..drafter import result as drafts
+    from ..experiments import result as bisections
+    from ..replay import result as replays
+    from ..report.validate import validate_cost, validate_record
+
+    return _read(
+        path,
+        "a bisection, a replay or a draft's cost",
+        {
+            bisections.SCHEMA: (bisections.from_json, partial(validate_record, bisections.Bisect)),
+            replays.SCHEMA: (replays.from_json, partial(validate_record, replays.Replay)),
+            drafts.SCHEMA: (drafts.DraftCost.from_json, validate_cost),
+        },
+    )
+
+
+def _read(
+    path: str, wanted: str, kinds: Mapping[str, tuple[Callable[[str], Any], Callable[[Any], None]]]
+) -> Any:
+    """The record in a file, by one of `kinds`: schema -> how it is read and checked."""
     name = "standard input" if path == "-" else path
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
@@ -29,16 +62,17 @@ def read(path: str) -> Comparison | DraftCost:
         raise HsparityError("E213", f"cannot read {name}", (str(reason),), HELP) from error
     try:
         text = _document(text)
-        if f'"{SCHEMA}"' in text:
-            cost = DraftCost.from_json(text)
-            validate_cost(cost)
-            return cost
-        comparison = from_json(text)
-        validate(comparison)
+        raw = json.loads(text)
+        schema = raw.get("schema") if isinstance(raw, dict) else type(raw).__name__
+        if not isinstance(schema, str) or schema not in kinds:
+            raise ValueError(f"its schema is {schema!r}, expected {' or '.join(kinds)}")
+        reader, check = kinds[schema]
+        record = reader(text)
+        check(record)
     # A file of another shape fails wherever its first odd value is met; to its owner each is the same.
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise HsparityError("E213", f"{name} is not a comparison result", (_reason(error),), HELP) from error
-    return comparison
+        raise HsparityError("E213", f"{name} is not {wanted}", (_reason(error),), HELP) from error
+    return record
 
 
 def comparison(path: str) -> Comparison:

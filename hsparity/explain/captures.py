@@ -190,8 +190,16 @@ TEXTS = (
         "E222",
         "result-too-large",
         "The result that an HTML page carries unpacks to more than 256 MB.",
-        "No comparison is that large: its maps hold at most 2,048 columns. The page was damaged, or made to fill the memory of "
+        "No comparison is that large: its maps hold about 8,192 columns. The page was damaged, or made to fill the memory of "
         "whoever opens it.",
         "Ask for the page again, or for the JSON beside it: `hsparity compare REF CAND --html report.html --json result.json`.",
+    ),
+    entry(
+        "E223",
+        "results-of-other-captures",
+        "`hsparity report` was given results that are not of the same two captures.",
+        "A page shows one pair. A bisection, a replay or a draft's cost of other captures would stand beside figures that it "
+        "does not explain. Paths are compared as they were typed.",
+        "Type the same two paths in the same order for each command, for instance `hsparity bisect REF CAND --json bisect.json`.",
     ),
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich.cells import cell_len
 from rich.text import Text
+
+from .spelling import clean
 
 GAP = "  "
 
@@ -45,8 +47,8 @@ def fit(columns: Sequence[Column], width: int) -> list[Column]:
 
 
 def table(columns: Sequence[Column], width: int) -> list[Text]:
-    """Heading lines, a rule and one line per row."""
-    shown = fit(columns, width)
+    """Heading lines, a rule and one line per row; whatever a cell holds stays in its cell."""
+    shown = fit([replace(c, cells=tuple(map(clean, c.cells))) for c in columns], width)
     rows = [_line([(c.head, c, "") for c in shown])]
     if any(c.group for c in shown):
         rows.insert(0, _groups(shown))

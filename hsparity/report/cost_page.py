@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from typing import Any
 
 from markupsafe import Markup
 
 from ..drafter.result import Beside, DraftCost, FedSide
-from ..model import Verdict, encode
+from ..model import Verdict
 from . import spelling as sp
+from . import view
 from .cost_figures import accepted_bars, beside_dots
 from .cost_tables import (
     beside_table,
@@ -22,6 +22,7 @@ from .cost_tables import (
     slots_table,
 )
 from .cost_values import best_undone, main_feeds, number, spread
+from .embedded import pack
 from .tables import TONES, Cell
 from .to_html import script, style_sheet, template
 
@@ -77,15 +78,9 @@ def _context(cost: DraftCost) -> dict[str, Any]:
         "command": sp.clean(shlex.join(cost.command)),
         "dropped": [_sentence(line) for line in cost.dropped],
         "assumed": _assumed(cost),
-        "data": Markup(_data(cost)),
+        "result": Markup(pack(cost.to_json())),
+        "redacted": f"{view.REDACTED[:1].upper()}{view.REDACTED[1:]}." if cost.redacted else "",
     }
-
-
-def _data(cost: DraftCost) -> str:
-    """The record as ASCII JSON without a `<`, so that no text in it ends its script."""
-    return json.dumps(encode(cost), sort_keys=True, ensure_ascii=True, allow_nan=False).replace(
-        "<", "\\u003c"
-    )
 
 
 def _name(path: str) -> str:

@@ -110,7 +110,9 @@ class Secrets:
     def path(self, text: str) -> str:
         """The placeholder of a path."""
         text = text.strip()
-        return (self.phrases.get(text) or self.single.get(text) or "PATH") if text else ""
+        if not text or text in _PLACEHOLDERS:
+            return text
+        return self.phrases.get(text) or self.single.get(text) or "PATH"
 
     def hide(self, text: str) -> str:
         """A sentence with everything replaced."""
@@ -136,7 +138,8 @@ class Secrets:
         try:
             words = shlex.split(line)
         except ValueError:
-            return self.hide(line.removeprefix("hsparity "))
+            head = "hsparity " if line.startswith("hsparity ") else ""
+            return head + self.hide(line[len(head) :])
         return " ".join(self.words(words))
 
     def words(self, words: Sequence[str]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from ..model import Comparison
 from . import placeholders as ph
 from .placeholders import Secrets
 
-T = TypeVar("T", Comparison, DraftCost)
+T = TypeVar("T", bound=Comparison | DraftCost)
 Rule = Callable[[Secrets, Any], Any]
 
 _LEFT_OUT = "left-out"
@@ -35,9 +35,7 @@ _GIVEN = re.compile(
 
 
 def redact(record: T) -> T:
-    """The record without them; again redacted, it is the same. Prompts are p1, p2, …, paths REF, CAND, PATH."""
-    if record.redacted:
-        return record
+    """The record without them; redacted once more, it is the same. Prompts are p1, p2, …, paths REF, CAND, PATH."""
     secrets = ph.collect(record)
     made: T = _value(secrets, "", record)
     return replace(made, redacted=True)

@@ -16,7 +16,7 @@ from .overview import overview
 def title(comparison: Comparison) -> str:
     c = comparison
     model = sp.clean(c.ref.model).rstrip("/").rsplit("/", 1)[-1]
-    asked = c.request.spelled.removeprefix("--").replace(",", ", ")
+    asked = sp.clean(c.request.spelled).removeprefix("--").replace(",", ", ")
     return (
         f"{c.verdict.value.capitalize()}: {sp.clean(c.ref.engine)} → {sp.clean(c.cand.engine)}, {model}, "
         f"{asked}"

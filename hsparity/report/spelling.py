@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import unicodedata
 
 # Foreign text may hold terminal escapes, and bidirectional controls that reorder what stands after them.
 _UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_LONGEST, _LONGEST_TOKEN = 4000, 200  # characters of foreign text that are shown
 _JOINERS = frozenset("\u200c\u200d")  # scripts and emoji sequences need these
+_BEYOND_ASCII = re.compile("[^\\x00-\\x7e]")
 _ASCII = str.maketrans(
     {
         "×": "x",
@@ -81,8 +84,11 @@ def numbers(values: tuple[int, ...]) -> str:
     return ",".join(parts)
 
 
-def clean(text: str) -> str:
-    """Foreign text with every character that could steer a terminal or reorder a line spelled out."""
+def clean(text: str, longest: int = _LONGEST) -> str:
+    """Foreign text with every character that could steer a terminal or reorder a line spelled out, cut with a mark where it
+    goes on for more than `longest` characters."""
+    if len(text) > longest:
+        text = f"{text[:longest]}… ({len(text):,} characters)"
     if text.isascii() and text.isprintable():
         return text
     return "".join(_visible(ch) for ch in text)
@@ -90,7 +96,14 @@ def clean(text: str) -> str:
 
 def quoted(text: str) -> str:
     """A token's text in double quotes."""
-    return '"' + clean(text).replace('"', '\\"') + '"'
+    return '"' + clean(text, _LONGEST_TOKEN).replace('"', '\\"') + '"'
+
+
+def json_text(text: str) -> str:
+    """A JSON document that says the same without such characters: within its strings they are escapes."""
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return _BEYOND_ASCII.sub(lambda m: m[0] if _visible(m[0]) == m[0] else json.dumps(m[0])[1:-1], text)
 
 
 def to_ascii(text: str) -> str:

@@ -72,12 +72,13 @@ def _context(comparison: Comparison) -> dict[str, Any]:
     worst = view.worst_requested(c)
     return {
         "title": sentences.title(c),
-        "version": c.hsparity,
+        "version": sp.clean(c.hsparity),
         "css": Markup(style_sheet()),
         "js": Markup(script()),
         "verdict": Cell(c.verdict.value.capitalize(), tables.TONES[c.verdict][0]),
         "statement": sentences.statement(c),
         "subtitle": sentences.subtitle(c),
+        "redacted": f"{view.REDACTED[:1].upper()}{view.REDACTED[1:]}." if c.redacted else "",
         "summary": sentences.summary(c),
         "no_floor": words[:1].upper() + words[1:] if (words := lacking.floor_words(c)) else "",
         "missing": lacking.missing_reasons(c)[:12],

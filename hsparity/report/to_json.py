@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..model import Comparison, to_json
+from . import spelling as sp
 from .base import Options
 
 
@@ -11,7 +12,7 @@ class JsonReporter:
 
     def render(self, comparison: Comparison, options: Options) -> str:
         """The document that `hsparity report` reads back: sorted keys, non-finite numbers as null."""
-        return to_json(comparison, indent=1) + "\n"
+        return sp.json_text(to_json(comparison, indent=1)) + "\n"
 
 
 REPORTER = JsonReporter()

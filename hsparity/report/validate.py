@@ -28,6 +28,11 @@ def validate(comparison: Comparison) -> None:
         raise ValueError("map.prompts do not fit its columns")
 
 
+def validate_record(kind: type, record: object) -> None:
+    """Raises ValueError naming the first field of another type."""
+    _check(kind, record, "result")
+
+
 def validate_cost(cost: DraftCost) -> None:
     """Raises ValueError as `validate`, and for lists whose lengths disagree or a figure that is not finite."""
     _check(DraftCost, cost, "result")
