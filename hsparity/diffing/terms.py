@@ -1,0 +1,240 @@
+"""What of two comparisons may be held against each other, and what may not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hsparity.errors import HsparityError
+from hsparity.model import Comparison, Quantiles, Side, SiteDelta
+from hsparity.report import spelling as sp
+from hsparity.report import view
+
+from .commands import capture_again, compare_again, new_file
+
+CLOSE = 1e-6  # floors that are the same numbers, written and read again
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What both comparisons share; every False has its warning."""
+
+    model: bool  # that it is one model is known
+    prompts: bool  # the same text was asked for
+    tokens: bool  # and the same tokens of it were compared: figures are about one thing
+    yardstick: bool  # the same floor, held by the same hsparity: ratios and verdicts mean the same
+    request: bool
+    version: bool  # of hsparity
+    evidence: bool  # the same sites were captured, so the same causes could be seen
+    warnings: tuple[str, ...]
+
+    @property
+    def verdicts(self) -> bool:
+        """Whether the two verdicts answer one question."""
+        return self.model and self.prompts and self.yardstick and self.request
+
+
+def settle(old: Comparison, new: Comparison, names: tuple[str, str]) -> Terms:
+    """The terms of two comparisons called `names`. Raises E255 when nothing is comparable."""
+    _refuse_other_model(old, new, names)
+    shared = _shared(old, new)
+    if not shared:
+        raise HsparityError(
+            "E255",
+            "the two results share no site",
+            (_line("old", names[0], _sites(old)), _line("new", names[1], _sites(new))),
+            _to_share(old, new, names[1]),
+        )
+    prompts = _prompts(old, new)
+    said = {
+        "model": _model_unsure(old, new),
+        "prompts": prompts,
+        "tokens": prompts or _tokens(old, new),
+        "floor": _floor(old, new, shared),
+        "request": _request(old, new),
+        "version": _version(old, new),
+        "evidence": _evidence(old, new),
+    }
+    engines = [_other_engine(a, b) for a, b in _sides(old, new)]
+    return Terms(
+        model=not said["model"],
+        prompts=not said["prompts"],
+        tokens=not said["tokens"],
+        yardstick=not said["floor"] and not said["version"],
+        request=not said["request"],
+        version=not said["version"],
+        evidence=not said["evidence"],
+        warnings=tuple(dict.fromkeys(w for w in (*engines, *said.values()) if w)),
+    )
+
+
+def _sides(old: Comparison, new: Comparison) -> tuple[tuple[Side, Side], tuple[Side, Side]]:
+    return (old.ref, new.ref), (old.cand, new.cand)
+
+
+def _refuse_other_model(old: Comparison, new: Comparison, names: tuple[str, str]) -> None:
+    for then, now in _sides(old, new):
+        shapes = [(s.architecture, s.num_layers, s.hidden_size) for s in (then, now)]
+        other = shapes[0] != shapes[1]
+        # The candidate may run other weights of one model, quantised ones: that is a setting, and is named.
+        other = other or (then.role == "ref" and _hashes_differ(then, now))
+        if other:
+            raise HsparityError(
+                "E255",
+                "the two results are of different models",
+                (_line("old", names[0], _shape(then)), _line("new", names[1], _shape(now))),
+                "hold a result against an older one of the same model; results of several models stand side by side in\n"
+                "hsparity overview FOLDER --html overview.html",
+            )
+
+
+def _hashes_differ(then: Side, now: Side) -> bool:
+    return bool(then.weights_sha256 and now.weights_sha256 and then.weights_sha256 != now.weights_sha256)
+
+
+def _shape(side: Side) -> str:
+    weights = f", weights {side.weights_sha256[:12]}" if side.weights_sha256 else ""
+    return sp.clean(
+        f"{side.role} {side.model}: {side.architecture}, {side.num_layers} layers, hidden {side.hidden_size}{weights}"
+    )
+
+
+def _line(word: str, name: str, text: str) -> str:
+    return f"{word}  {sp.clean(name)}  {text}"
+
+
+def _sites(comparison: Comparison) -> str:
+    own = [d for d in comparison.deltas if d.ref == d.cand]
+    numbers = tuple(b for d in own if (b := view.boundary_of(d.ref)) is not None)
+    rest = [sp.clean(f"{d.cand} on {d.ref}") for d in comparison.deltas if d.ref != d.cand]
+    more = [f"{len(rest) - 4} more"] if len(rest) > 4 else []
+    return (
+        ", ".join([*([f"boundaries {sp.numbers(numbers)}"] if numbers else []), *rest[:4], *more])
+        or "no site"
+    )
+
+
+def _to_share(old: Comparison, new: Comparison, name: str) -> str:
+    """What makes the new comparison hold sites of the old one."""
+    mechanisms = [c.cand.settings.get("mechanism") for c in (old, new)]
+    again = compare_again(new, old.request.spelled, new_file(name))
+    if mechanisms[0] == mechanisms[1]:
+        return again
+    # Hooks give boundaries, the engine's own path gives slots: the candidate is captured the way it was.
+    out = f"{new.cand.path}-again"
+    again = compare_again(replace(new, cand=replace(new.cand, path=out)), old.request.spelled, new_file(name))
+    return f"{capture_again(new.cand, new.cand.path, out, settings=old.cand.settings)}\n{again}"
+
+
+def _shared(old: Comparison, new: Comparison) -> list[tuple[SiteDelta, SiteDelta]]:
+    now = {(d.ref, d.cand): d for d in new.deltas}
+    return [(d, now[d.ref, d.cand]) for d in old.deltas if (d.ref, d.cand) in now]
+
+
+def _model_unsure(old: Comparison, new: Comparison) -> str:
+    then, now = old.ref, new.ref
+    hashed = bool(then.weights_sha256 and now.weights_sha256)
+    names = [s.model.rstrip("/").rsplit("/", 1)[-1] for s in (then, now)]
+    if hashed or names[0] == names[1]:
+        return ""
+    return sp.clean(
+        f"the model is called {then.model} then and {now.model} now, and the weights were not hashed on both sides: "
+        "that it is one model is not known, and no number is held against another"
+    )
+
+
+def _other_engine(then: Side, now: Side) -> str:
+    if then.engine == now.engine:
+        return ""
+    role = {"ref": "reference", "cand": "candidate"}.get(then.role, then.role)
+    return sp.clean(f"the {role} is another engine: {then.engine} then, {now.engine} now")
+
+
+OTHER_TOKENS = "no number is held against another, because other tokens alone can move it"
+
+
+def _prompts(old: Comparison, new: Comparison) -> str:
+    """Why the text is not the same; empty when it is, as far as the results tell."""
+    if old.request.tokens != new.request.tokens:
+        then, now = sp.clean(old.request.tokens), sp.clean(new.request.tokens)
+        return f"--tokens {then} then, {now} now: {OTHER_TOKENS}"
+    counts = [f"{sp.count(c.ref.prompts, 'prompt')}, {sp.count(c.ref.tokens, 'token')}" for c in (old, new)]
+    if counts[0] != counts[1]:
+        return f"the reference holds {counts[0]} then, {counts[1]} now: {OTHER_TOKENS}"
+    if view.compared_words(old) != view.compared_words(new):
+        return ""
+    maps = (old.map, new.map)
+    if maps[0] is None or maps[1] is None or maps[0].column_tokens != maps[1].column_tokens:
+        return ""
+    if maps[0].prompts != maps[1].prompts:
+        return f"the prompts are others, or others in length: {OTHER_TOKENS}"
+    # Of a column that pools several tokens the id is that of whichever stands out most.
+    ids = (maps[0].ids_c, maps[1].ids_c)
+    if maps[0].column_tokens == 1 and len(ids[0]) and len(ids[1]) and not np.array_equal(ids[0], ids[1]):
+        return f"token ids differ: {OTHER_TOKENS}"
+    return ""
+
+
+def _tokens(old: Comparison, new: Comparison) -> str:
+    """That of the same text other tokens have a state on both sides."""
+    then, now = (view.compared_words(c) for c in (old, new))
+    if then == now:
+        return ""
+    return f"of the same prompts {then} could be held side by side then, {now} now: {OTHER_TOKENS}"
+
+
+def _floor(old: Comparison, new: Comparison, shared: list[tuple[SiteDelta, SiteDelta]]) -> str:
+    a, b = old.floor, new.floor
+    same = a.kind == b.kind and _near(a.limit, b.limit) and _near(a.resolution, b.resolution)
+    if same and all(_alike(x.floor, y.floor) for x, y in shared if x.tokens and y.tokens):
+        return ""
+    lines = [view.floor_line(c) for c in (old, new)]
+    words = f"{lines[0]} then, {lines[1]} now" if lines[0] != lines[1] else f"{lines[0]}, measured anew"
+    return f"other floor: {words}; ratios and verdicts are not held against one another, rel-L2 is"
+
+
+def _near(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=CLOSE) or (math.isnan(a) and math.isnan(b))
+
+
+def _alike(a: Quantiles | None, b: Quantiles | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return _near(a.p50, b.p50) and _near(a.p99, b.p99)
+
+
+def _request(old: Comparison, new: Comparison) -> str:
+    a, b = old.request, new.request
+    if (a.boundaries, a.offset) == (b.boundaries, b.offset):
+        return ""
+    words = [
+        view.requested_words(c) + (f", offset {c.request.offset:+d}" if a.offset != b.offset else "")
+        for c in (old, new)
+    ]
+    return (
+        f"other layers were asked for: {words[0]} then, {words[1]} now; only sites that both compared are held "
+        "against each other"
+    )
+
+
+def _version(old: Comparison, new: Comparison) -> str:
+    if old.hsparity == new.hsparity:
+        return ""
+    return sp.clean(
+        f"other hsparity: {old.hsparity} then, {new.hsparity} now; rel-L2 means the same, ratios, verdicts and findings may not"
+    )
+
+
+def _evidence(old: Comparison, new: Comparison) -> str:
+    """Whether a cause that is seen now could not have been seen then."""
+    more = [
+        then.role
+        for then, now in _sides(old, new)
+        if set(then.sites) != set(now.sites) or then.native_labels != now.native_labels
+    ]
+    if not more:
+        return ""
+    who = " and ".join({"ref": "reference", "cand": "candidate"}.get(role, role) for role in more)
+    return f"the captures of the {who} hold other sites than then: a cause may be new only because it can be seen now"

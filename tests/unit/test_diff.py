@@ -1,0 +1,368 @@
+"""hsparity diff: what changed between two comparisons, and what may not be held against what."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hsparity.cli.main import invoke
+from hsparity.diffing.diff import diff
+from hsparity.diffing.issue import render as markdown
+from hsparity.diffing.judging import counted, moved_by
+from hsparity.diffing.page import render as page
+from hsparity.diffing.result import SCHEMA, Change, Diff, Span
+from hsparity.diffing.terminal import render as terminal
+from hsparity.errors import HsparityError
+from hsparity.model import Comparison, Cost, Finding, Verdict, from_json, to_json
+from hsparity.report import Options
+from tests.golden.cases import CASES
+from tests.golden.fixtures import ASKED, comparison, delta, q
+from tests.unit.test_report_html import Page
+
+ROOT = Path(__file__).parents[2]
+WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; from hsparity.cli.main import invoke; sys.exit(invoke(sys.argv[1:]))"
+
+
+def healthy(ratio: float = 0.95, **changes: object) -> Comparison:
+    return comparison(
+        Verdict.PARITY, "All lie within.", [delta(b, ratio, b in ASKED) for b in range(62)], **changes
+    )
+
+
+def diverged(**changes: object) -> Comparison:
+    return replace(CASES["offset"](), **changes)  # type: ignore[arg-type]
+
+
+def words(d: Diff) -> set[str]:
+    return {s.change.value for s in d.sites if s.requested}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_result_held_against_itself_is_never_worse(name: str) -> None:
+    found = diff(CASES[name](), CASES[name]())
+    assert found.change in (Change.SAME, Change.UNKNOWN)
+    assert not found.settings
+    # A site that was asked for, and never was there, is missing both times.
+    assert found.exit_code == 0 or name == "missing-sites"
+
+
+def test_a_regression_is_worse_and_its_candidates_are_named() -> None:
+    """Verdict, sites, the new cause, where it starts, what changed in the settings, and what to type."""
+    then = healthy()
+    now = diverged(
+        cand=replace(then.cand, path="captures/new", version="0.33.0", settings={"tp": 2, "mode": "eager"})
+    )
+    found = diff(then, now)
+    assert (found.exit_code, found.verdict) == (1, Change.WORSE)
+    assert words(found) == {"worse"}
+    assert "3 of 3 requested sites got worse" in found.headline
+    assert [f.code for f in found.findings if f.status == "new" and f.change is Change.WORSE] == [
+        "HS101",
+        "HS302",
+    ]
+    assert found.start.startswith("First at boundary 0")
+    assert (found.settings[0].then, found.settings[0].now) == ("vllm 0.32.0", "vllm 0.33.0")
+    assert {"tp", "mechanism", "attention"} == {s.name for s in found.settings if s.kind == "setting"}
+    assert found.explained.endswith("Each is a candidate, none is proved.")
+    assert found.next[0].command == "hsparity bisect captures/vllm-bf16 captures/new"
+    assert found.next[1].command.startswith("hsparity capture vllm@0.32.0 --model models/deepseek-v3-tiny")
+
+
+def test_the_way_back_is_better() -> None:
+    found = diff(diverged(), healthy())
+    assert (found.exit_code, found.change, found.verdict) == (0, Change.BETTER, Change.BETTER)
+    assert [f.status for f in found.findings if f.code == "HS101"] == ["gone"]
+    assert found.next == ()
+
+
+def test_healthy_engines_are_no_regression_of_one_another() -> None:
+    """Intervals that do not touch are common between healthy kernels: 9 % apart is not worse (a real comparison)."""
+    real = from_json((ROOT / "reports/parity/report.json").read_text(encoding="utf-8"))
+
+    def only(of: str) -> Comparison:
+        ratios = [tuple(replace(r, of="cand") for r in d.ratios if r.of == of) for d in real.deltas]
+        return replace(
+            real, deltas=tuple(replace(d, ratios=r) for d, r in zip(real.deltas, ratios, strict=True))
+        )
+
+    apart = [
+        (a, b)
+        for a, b in zip(only("ref").deltas, only("cand").deltas, strict=True)
+        if a.ratios[0].low > b.ratios[0].high
+    ]
+    assert len(apart) >= 2
+    assert diff(only("ref"), only("cand")).change is Change.SAME
+    assert diff(only("cand"), only("ref")).change is Change.SAME
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "word"),
+    [
+        ((1.0, 0.9, 1.1), (1.2, 1.05, 1.3), Change.SAME),  # intervals touch
+        ((1.0, 0.99, 1.01), (1.2, 1.19, 1.21), Change.SAME),  # apart, but less than a quarter
+        ((1.0, 0.8, 1.2), (1.6, 1.25, 2.0), Change.SAME),  # apart at one site, not over all
+        ((1.0, 0.9, 1.1), (3.0, 2.8, 3.2), Change.WORSE),
+        ((3.0, 2.8, 3.2), (1.0, 0.9, 1.1), Change.BETTER),
+        ((0.0, 0.0, 0.0), (1.0, 0.9, 1.1), Change.WORSE),
+        ((1.0, 0.5, 1.1), (5.0, 1.2, 5.1), Change.SAME),  # an interval that reaches far down
+        ((1.0, math.nan, math.nan), (9.0, 8.0, 10.0), Change.UNKNOWN),
+    ],
+)
+def test_a_median_moves_only_beyond_its_intervals(
+    then: tuple[float, float, float], now: tuple[float, float, float], word: Change
+) -> None:
+    assert moved_by(Span(*then), Span(*now), 3.2) is word
+
+
+def test_counts_of_tokens_move_as_paired_counts() -> None:
+    assert counted(0, 10, 3.2) is Change.SAME
+    assert counted(0, 11, 3.2) is Change.WORSE
+    assert counted(46, 4, 3.2) is Change.BETTER
+    assert counted(100, 140, 3.2) is Change.SAME
+
+
+def test_more_tokens_beyond_are_worse_although_the_median_stays() -> None:
+    def with_beyond(n: int) -> Comparison:
+        made = healthy()
+        tail = [tuple(replace(r, beyond=n) for r in d.ratios) for d in made.deltas]
+        return replace(
+            made, deltas=tuple(replace(d, ratios=r) for d, r in zip(made.deltas, tail, strict=True))
+        )
+
+    found = diff(with_beyond(4), with_beyond(46))
+    assert words(found) == {"worse"}
+    assert "46 tokens beyond 1.5× the largest floor error now, 4 then" in found.sites[3].reason
+
+
+def test_under_another_floor_errors_are_held_not_ratios() -> None:
+    """Half the floor doubles every ratio and fells the verdict; the states did not move, so nothing is said to be worse."""
+    then = healthy()
+    halved = [
+        replace(
+            d,
+            floor=q(d.floor.p50 / 2) if d.floor else None,
+            ratios=tuple(replace(r, median=r.median * 2, low=r.low * 2, high=r.high * 2) for r in d.ratios),
+            verdict=Verdict.DIVERGED,
+        )
+        for d in then.deltas
+    ]
+    now = replace(then, verdict=Verdict.DIVERGED, deltas=tuple(halved))
+    found = diff(then, now)
+    assert words(found) == {"same"}
+    assert (found.verdict, found.exit_code) == (Change.UNKNOWN, 3)
+    assert any(w.startswith("other floor: ") and "measured anew" in w for w in found.warnings)
+    assert found.next[0].command == (
+        "hsparity compare captures/hf-bf16 captures/vllm-bf16 --layers 2,30,58 --floor captures/hf-fp32 "
+        "--floor captures/hf-bf16 --json new.json"
+    )
+    # What did move is seen in rel-L2.
+    far = [replace(d, metrics={**d.metrics, "rel_l2": q(d.metrics["rel_l2"].p50 * 9)}) for d in halved]
+    assert words(diff(then, replace(now, deltas=tuple(far)))) == {"worse"}
+
+
+def test_without_any_floor_only_what_is_plainly_apart_is_worse() -> None:
+    def bare(scale: float) -> Comparison:
+        rows = [
+            replace(d, metrics={"rel_l2": q(d.metrics["rel_l2"].p50 * scale)})
+            for d in CASES["inconclusive"]().deltas
+        ]
+        return replace(CASES["inconclusive"](), deltas=tuple(rows))
+
+    assert [diff(bare(1), bare(s)).exit_code for s in (1.1, 2.0, 3.0)] == [0, 3, 1]
+
+
+def test_other_tokens_are_not_held_against_one_another() -> None:
+    """A fallen verdict on other prompts may have stood there all along: it cannot be told."""
+    then, now = healthy(), diverged()
+    fewer = replace(
+        now,
+        ref=replace(now.ref, prompts=2, tokens=64),
+        alignment=replace(now.alignment, tokens=64, prompts=2),
+    )
+    found = diff(then, fewer)
+    assert words(found) == {"not comparable"}
+    assert (found.exit_code, found.verdict) == (3, Change.UNKNOWN)
+    assert "the reference holds 3 prompts, 96 tokens then, 2 prompts, 64 tokens now" in found.warnings[0]
+    assert all(f.change is not Change.WORSE for f in found.findings)
+    assert now.map is not None
+    maps = [replace(now.map, ids_c=np.arange(k, k + 96, dtype=np.int32)) for k in (0, 1)]
+    assert (
+        diff(replace(now, map=maps[0]), replace(now, map=maps[1])).warnings[0].startswith("token ids differ")
+    )
+
+
+def test_a_candidate_that_lost_tokens_of_the_same_prompts_is_worse() -> None:
+    found = diff(healthy(), CASES["tokens-differ"]())
+    assert words(found) == {"not comparable"}
+    assert (found.exit_code, found.verdict) == (1, Change.WORSE)
+    assert {"HS401", "HS104"} <= {f.code for f in found.findings if f.change is Change.WORSE}
+
+
+def test_a_layer_that_is_no_longer_compared_cannot_be_told() -> None:
+    """Dropping what used to be asked for never passes; asking for more that is at parity does."""
+    less = replace(healthy(), deltas=tuple(d for d in healthy().deltas if d.ref != "boundary.059"))
+    assert diff(healthy(), less).exit_code == 3
+    assert diff(less, healthy()).exit_code == 0
+
+
+def test_another_hsparity_may_see_causes_that_were_there_before() -> None:
+    found = diff(diverged(findings=()), diverged(hsparity="0.2.0"))
+    assert {f.change for f in found.findings if f.status == "new" and f.code == "HS101"} == {Change.UNKNOWN}
+    assert found.exit_code == 3
+
+
+def test_a_new_name_for_the_same_figures_is_not_worse_and_a_new_proof_is() -> None:
+    named = Finding("HS307", "layer-adds-error", "Layer 4 adds error.", 0.5)
+    assert diff(diverged(findings=()), diverged(findings=(named,))).exit_code == 0
+    assert diff(diverged(findings=()), diverged(findings=(replace(named, structural=True),))).exit_code == 1
+    guess = replace(named, severity="hypothesis", structural=True)
+    assert diff(diverged(findings=()), diverged(findings=(guess,))).exit_code == 0
+
+
+def test_sites_that_nobody_asked_for_decide_nothing_but_say_where_it_starts() -> None:
+    rows = [delta(b, 40.0 if b >= 10 and b not in ASKED else 0.95, b in ASKED) for b in range(62)]
+    found = diff(healthy(), replace(healthy(), deltas=tuple(rows)))
+    assert found.exit_code == 0
+    assert found.start.startswith("First at layer 9, boundary 10: ")
+    assert found.start.endswith("Layer 8, boundary 9 did not get worse.")
+
+
+def test_new_values_that_are_not_finite_are_worse() -> None:
+    assert "NaN or Inf" in next(
+        s.reason for s in diff(healthy(), CASES["nan-rows"]()).sites if s.change is Change.WORSE
+    )
+
+
+@pytest.mark.parametrize(
+    ("cost", "change"),
+    [((2.1, 1.2, 0.8, 1.0), Change.WORSE), ((2.1, 2.05, 0.0, 0.09), Change.SAME), (None, Change.UNKNOWN)],
+)
+def test_the_cost_to_a_draft_head_is_held_by_its_interval(
+    cost: tuple[float, float, float, float] | None, change: Change
+) -> None:
+    def priced(figures: tuple[float, float, float, float]) -> Cost:
+        return Cost("drafts/eagle3", Verdict.PARITY, "it costs", *figures, {})
+
+    found = diff(healthy(cost=priced((2.1, 2.08, 0.0, 0.05))), healthy(cost=priced(cost) if cost else None))
+    assert found.cost is not None
+    assert found.cost.change is change
+    assert found.exit_code == {Change.WORSE: 1, Change.SAME: 0, Change.UNKNOWN: 3}[change]
+
+
+def test_other_models_and_results_without_a_shared_site_are_refused() -> None:
+    """E255 shows both sides and what to type; the same architecture with other weights is another model too."""
+    other = replace(healthy(), ref=replace(healthy().ref, weights_sha256="ab" * 32))
+    for now in (CASES["native-ids"](), other):
+        with pytest.raises(HsparityError) as caught:
+            diff(healthy(), now, ("a.json", "b.json"))
+        assert (caught.value.code, [n[:11] for n in caught.value.notes]) == (
+            "E255",
+            ["old  a.json", "new  b.json"],
+        )
+    with pytest.raises(HsparityError) as caught:
+        diff(healthy(), CASES["several"]())
+    assert "slot.000 on boundary.003" in caught.value.notes[1]
+    assert "hsparity compare " in caught.value.help
+    unknown = [
+        replace(c, ref=replace(c.ref, weights_sha256="", model=m))
+        for c, m in ((healthy(), "m/x"), (healthy(), "m/y"))
+    ]
+    assert diff(*unknown).exit_code == 3
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_page_fits_and_cuts_no_number(width: int) -> None:
+    shown = terminal(diff(healthy(), diverged()), Options(width=width))
+    assert all(len(line) <= width for line in shown.splitlines())
+    assert not [line for line in shown.splitlines() if "…" in line]
+    for figure in ("3.0e-03", "1.4e-01", "63"):
+        assert figure in shown
+    plain = terminal(diff(healthy(), diverged()), Options(width=width, unicode=False))
+    assert plain.isascii()
+
+
+def test_hostile_text_is_inert_everywhere() -> None:
+    """Markup, escapes and fences in names and settings are shown as written."""
+    then = CASES["hostile"]()
+    odd = "</script><img src=x onerror=alert(1)>\x1b[2J\u202e```\n| @all"
+    now = replace(
+        then, findings=(), cand=replace(then.cand, version=odd, settings={odd: {odd: [odd]}}, path=odd)
+    )
+    found = diff(then, now, (odd, odd), ("hsparity", odd))
+    html = page(found)
+    assert [tag for tag, _ in Page(html).elements if tag in ("img", "iframe")] == []
+    assert len(Page(html).all("script")) == 2
+    for text in (html, markdown(found), terminal(found, Options())):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    assert "<img" not in markdown(found).replace("    hsparity", "")
+    assert page(found) == html
+
+
+def test_the_html_page_is_whole() -> None:
+    """Well-formed, no request, one h1, captions and scopes; the record is in it."""
+    found = diff(healthy(), diverged())
+    parsed = Page(page(found))
+    assert parsed.open == []
+    assert len(parsed.all("h1")) == 1
+    assert len(parsed.all("table")) == len(parsed.all("caption"))
+    assert all(a.get("scope") in ("col", "row", "colgroup") for a in parsed.all("th"))
+    assert "http" not in parsed.markup.replace("http-equiv", "")
+    data = next(w for w in parsed.words["script"] if w.startswith("{"))
+    assert json.loads(data) == json.loads(found.to_json())
+
+
+def saved(folder: Path, **results: Comparison) -> list[str]:
+    for name, result in results.items():
+        (folder / f"{name}.json").write_text(to_json(result), encoding="utf-8")
+    return [str(folder / f"{name}.json") for name in results]
+
+
+def test_json_on_standard_output_is_the_document_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = saved(tmp_path, old=healthy(), new=diverged())
+    assert invoke(["diff", *paths, "--json", "-"]) == 1
+    assert json.loads(capsys.readouterr().out)["schema"] == SCHEMA
+    assert invoke(["diff", *paths, "-q"]) == 1
+    assert capsys.readouterr().out.startswith("WORSE  PARITY then, DIVERGED now; 3 of 3")
+
+
+def test_a_baseline_is_replaced_only_where_nothing_got_worse(tmp_path: Path) -> None:
+    old, new, bad = saved(tmp_path, old=healthy(0.95), new=healthy(0.96), bad=diverged())
+    before = Path(old).read_bytes()
+    assert invoke(["diff", old, bad, "--update", "-q"]) == 1
+    assert Path(old).read_bytes() == before
+    assert invoke(["diff", old, new, "--update", "-q"]) == 0
+    assert Path(old).read_bytes() == Path(new).read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.json", "new.json", "old.json"]
+
+
+def test_what_is_read_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (old,) = saved(tmp_path, old=healthy())
+    assert invoke(["diff", old, old, "--json", old]) == 2
+    assert invoke(["diff", "-", "-"]) == 2
+    assert invoke(["diff", old, str(tmp_path / "nothing.json")]) == 2
+    assert capsys.readouterr().err.count("error[E") == 3
+    assert from_json(Path(old).read_text(encoding="utf-8")).verdict is Verdict.PARITY
+
+
+def test_it_works_without_torch(tmp_path: Path) -> None:
+    paths = saved(tmp_path, old=healthy(), new=diverged())
+    outputs = ["--html", str(tmp_path / "d.html"), "--markdown", str(tmp_path / "d.md")]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, "diff", *paths, *outputs],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert (tmp_path / "d.md").read_text(encoding="utf-8").startswith("**WORSE**")
+    assert (tmp_path / "d.html").read_text(encoding="utf-8").startswith("<!doctype html>")
