@@ -1,0 +1,71 @@
+"""Many results, as plain records."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from hsparity.model import Verdict, encode
+
+SCHEMA = "hsparity.overview/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One comparison. Files are relative to the folder that was searched."""
+
+    file: str
+    report: str  # the page of the same name beside it, else the file itself
+    model: str
+    weights: str  # start of the reference's hash; "" when it was not hashed
+    ref: str  # hf 5.19.0
+    cand: str
+    verdict: Verdict
+    headline: str
+    layer: str  # the requested site that stands worst, in words
+    excess: float  # its largest error over the floor; over a tolerance, or half an ulp, where there is no floor; may be NaN
+    over: str  # "floor" | "tolerance" | "half-ulp" | ""
+    rel_l2: float  # its median
+    code: str  # of the leading cause
+    cause: str  # its name
+    compared: str  # 3 prompts, 96 tokens
+    facts: dict[str, str]  # settings of both sides, and what was asked: "cand tp" -> "2"
+    accepted: str = ""  # what the difference costs a draft head, where that is known
+    accepted_file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftEntry:
+    """One result of hsparity drafter that belongs to none of the comparisons."""
+
+    file: str
+    report: str
+    draft: str
+    ref: str
+    cand: str
+    verdict: Verdict
+    accepted: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A JSON file that holds no result of the two kinds."""
+
+    file: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The answer of `hsparity overview`."""
+
+    schema: str
+    hsparity: str
+    folder: str
+    entries: tuple[Entry, ...]  # worst first
+    drafts: tuple[DraftEntry, ...] = ()
+    skipped: tuple[Skipped, ...] = field(default=())
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Sorted keys; a figure that is not finite is null."""
+        return json.dumps(encode(self), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
