@@ -11,7 +11,8 @@ import base64
 import json
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
-from typing import Any, get_type_hints
+from functools import cache
+from typing import Any, cast, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -370,9 +371,8 @@ def decode(kind: Any, raw: Any) -> Any:
         data = np.frombuffer(base64.b64decode(raw["base64"]), raw["dtype"])
         return data.reshape(raw["shape"]).copy()
     if is_dataclass(kind):
-        hints = get_type_hints(kind)
-        known = {f.name for f in fields(kind)}
-        return kind(**{k: decode(hints[k], v) for k, v in raw.items() if k in known})  # type: ignore[operator]
+        hints = field_types(cast(Any, kind))
+        return kind(**{k: decode(hints[k], v) for k, v in raw.items() if k in hints})  # type: ignore[operator]
     if origin is tuple:
         if len(args) == 2 and args[1] is Ellipsis:
             return tuple(decode(args[0], v) for v in raw)
@@ -385,3 +385,10 @@ def decode(kind: Any, raw: Any) -> Any:
         inner = next((a for a in args if a is not type(None)), Any)
         return decode(inner, raw)
     return float(raw) if kind is float else raw
+
+
+@cache
+def field_types(kind: Any) -> dict[str, Any]:
+    """Field -> type of a record, in order. Resolved once: a result holds thousands of records of a few kinds."""
+    hints = get_type_hints(kind)
+    return {f.name: hints[f.name] for f in fields(kind)}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from enum import Enum
-from functools import cache
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, cast, get_args, get_origin
 
 import numpy as np
 
 from ..drafter.result import DraftCost
-from ..model import Comparison
+from ..model import Comparison, field_types
 
 
 def validate(comparison: Comparison) -> None:
@@ -84,19 +83,12 @@ def _check(kind: Any, value: Any, where: str) -> None:
             _check(next(a for a in args if a is not type(None)), value, where)
     elif is_dataclass(kind):
         _expect(isinstance(value, kind), kind, value, where)  # type: ignore[arg-type]
-        hints = _hints(kind)  # type: ignore[arg-type]
-        for f in fields(kind):
-            _check(hints[f.name], getattr(value, f.name), f"{where}.{f.name}")
+        for name, part_kind in field_types(cast(Any, kind)).items():
+            _check(part_kind, getattr(value, name), f"{where}.{name}")
     elif issubclass(kind, Enum):
         _expect(isinstance(value, kind), kind, value, where)
     else:
         _expect(isinstance(value, kind) and (kind is bool or not isinstance(value, bool)), kind, value, where)
-
-
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    """Resolving a record's types takes longer than checking them, and a result holds thousands of records."""
-    return get_type_hints(kind)
 
 
 def _expect(holds: bool, kind: Any, value: Any, where: str) -> None:

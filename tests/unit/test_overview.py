@@ -221,7 +221,7 @@ def test_a_folder_without_results_is_refused(tmp_path: Path, capsys: pytest.Capt
     assert invoke(["overview", str(tmp_path / "nowhere")]) == 2
     shown = capsys.readouterr().err
     assert shown.count("error[E256]") == 2
-    assert "other.json  not a hsparity.comparison/1 result: 'list'" in shown
+    assert "other.json  its schema is 'list'" in shown
 
 
 def test_it_works_without_torch(folder: Path) -> None:
