@@ -68,9 +68,10 @@ class Replay:
         return tuple(sorted(found, key=lambda a: a.layer))
 
     def layer_errors(self) -> tuple[LayerError, ...]:
-        """What each layer and part adds, with each side's own weights, in layer order."""
+        """What each layer and part adds, with each side's own weights, in layer order, the whole before its parts."""
         own = sorted(
-            (a for a in self.added if a.weights == "own"), key=lambda a: (a.side != "ref", a.layer, a.part)
+            (a for a in self.added if a.weights == "own"),
+            key=lambda a: (a.side != "ref", a.layer, a.part != "layer", a.part),
         )
         return tuple(LayerError(a.side, a.layer, a.part, a.ratio, a.low, a.high, a.verdict) for a in own)
 

@@ -1,0 +1,140 @@
+"""One page of a comparison and of what else was found of the same two captures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hsparity.cli.main import invoke
+from hsparity.experiments.result import Bisect, Experiment, SideFacts, Span, State
+from hsparity.experiments.result import from_json as bisect_from_json
+from hsparity.model import Quantiles, Verdict, to_json
+from hsparity.replay.result import Added, Replay
+from tests.golden.cases import CASES
+from tests.hostile.records import filled
+from tests.unit.drafter.records import COSTS
+
+CASE = CASES["why"]()
+REF, CAND = CASE.ref.path, CASE.cand.path
+
+
+def bisect(ref: str = REF) -> Bisect:
+    """Two experiments that were measured and one that failed."""
+    made: Bisect = filled(Bisect, "words")
+    side = filled(SideFacts, "words")
+    blank = Experiment((), (), "cand", "toggle", State.FAILED)
+    return replace(
+        made,
+        schema="hsparity.bisect/1",
+        ref=replace(side, path=ref),
+        cand=replace(side, path=CAND),
+        experiments=(
+            replace(
+                blank,
+                turned=("cand kv-dtype: fp8 -> auto",),
+                state=State.MEASURED,
+                share=Span(0.97, 0.95, 0.99),
+            ),
+            replace(
+                blank, turned=("cand attention: a -> b",), state=State.MEASURED, share=Span(0.02, 0.01, 0.04)
+            ),
+            replace(blank, turned=("cand graphs: on -> off",)),
+        ),
+    )
+
+
+def replay() -> Replay:
+    """One layer of the candidate adds error, by its attention."""
+    figures = Quantiles(0.1, 0.2, 0.3, 0.4, 0.5)
+
+    def added(layer: int, part: str, ratio: float, verdict: Verdict) -> Added:
+        return Added(
+            "cand",
+            "own",
+            layer,
+            "dense",
+            part,
+            96,
+            figures,
+            0.1,
+            figures,
+            ratio,
+            ratio,
+            ratio,
+            1.0,
+            verdict,
+            "",
+        )
+
+    entries = (
+        added(0, "layer", 1.0, Verdict.PARITY),
+        added(17, "layer", 5.0, Verdict.DIVERGED),
+        added(17, "attention", 6.0, Verdict.DIVERGED),
+    )
+    return Replay("hsparity.replay/1", "said", REF, CAND, "m", "m", entries)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    plain = replace(CASE, added=(), cost=None)
+    (tmp_path / "result.json").write_text(to_json(plain), encoding="utf-8")
+    (tmp_path / "bisect.json").write_text(bisect().to_json(), encoding="utf-8")
+    (tmp_path / "replay.json").write_text(replay().to_json(), encoding="utf-8")
+    cost = COSTS["cost-real"]()
+    cost = replace(cost, ref=replace(cost.ref, path=REF), cand=replace(cost.cand, path=CAND))
+    (tmp_path / "cost.json").write_text(cost.to_json(), encoding="utf-8")
+    return tmp_path
+
+
+def run(folder: Path, *names: str) -> tuple[int, str]:
+    """Exit code and page."""
+    page = folder / "page.html"
+    code = invoke(["report", *(str(folder / name) for name in names), "--html", str(page), "-q"])
+    return code, page.read_text(encoding="utf-8") if page.exists() else ""
+
+
+def test_everything_stands_on_one_page(folder: Path) -> None:
+    """Experiments by share, layers by what they add, and the cost; the verdict is the comparison's own."""
+    code, page = run(folder, "result.json", "bisect.json", "replay.json", "cost.json")
+    assert code == 0
+    assert "The most, 97.0%: cand kv-dtype: fp8 -&gt; auto. 1 more could not be measured." in page
+    assert "Beyond it: layer 17 of the candidate, layer 17 (attention) of the candidate." in page
+    assert "What it costs the draft" in page
+    assert "Diverged.</span>" in page
+    again = folder / "again"
+    again.mkdir()
+    (again / "page.json").write_text(page, encoding="utf-8")
+    assert run(again, "page.json") == (0, page)
+
+
+def test_a_comparison_alone_has_none_of_them(folder: Path) -> None:
+    code, page = run(folder, "result.json")
+    assert code == 0
+    for heading in ("Experiments on the engines", "What it costs the draft", "from the checkpoint on the"):
+        assert heading not in page
+
+
+def test_results_of_other_captures_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both pairs are lined up, and nothing is written."""
+    (folder / "bisect.json").write_text(bisect("captures/other").to_json(), encoding="utf-8")
+    code, page = run(folder, "result.json", "bisect.json")
+    said = capsys.readouterr().err
+    assert (code, page) == (2, "")
+    assert f"hsparity.comparison/1  {REF} and {CAND}" in said
+    assert f"hsparity.bisect/1      captures/other and {CAND}" in said
+
+
+def test_only_what_fits_beside_it_is_taken(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A second comparison is none, and a draft's cost does not come first."""
+    assert run(folder, "result.json", "result.json")[0] == 2
+    assert "is not a bisection, a replay or a draft's cost" in capsys.readouterr().err
+    assert run(folder, "cost.json", "bisect.json")[0] == 2
+    assert "name the comparison first" in capsys.readouterr().err
+
+
+def test_a_bisection_is_read_back() -> None:
+    assert bisect_from_json(bisect().to_json()).to_json() == bisect().to_json()
+    with pytest.raises(ValueError, match="not a hsparity"):
+        bisect_from_json("{}")
