@@ -16,6 +16,7 @@ import click
 from .. import __version__
 from ..errors import ExitCode, HsparityError
 from . import __path__ as command_folder
+from . import interrupts
 from .output import drop, tell, unwritable
 
 # What a newcomer needs first comes first; the rest follows in alphabetical order.
@@ -53,6 +54,7 @@ def hsparity() -> None:
 
 def run() -> NoReturn:
     """Console entry point. Python and click both exit 1 on failures of their own, which would read as "diverged"."""
+    interrupts.install()
     if sys.stderr is None:
         # Takes the closed descriptor's place, so that no file of ours does.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115

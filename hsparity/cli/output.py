@@ -52,10 +52,24 @@ def open_outputs(**files: str | None) -> dict[str, str]:
 
 
 def write_file(path: str, text: str) -> None:
-    """Write a report. Raises E106."""
+    """Write a report, whole or not at all: what was there stays until the new one is complete. Raises E106."""
+    # Through a link to its target; a device or a pipe takes the text as it comes.
+    target = Path(os.path.realpath(path))
+    draft = target.with_name(f".hsparity-{os.getpid()}")
+    # A path need not be text: its odd bytes are shown, and are valid escapes in JSON.
+    data = text.encode("utf-8", "backslashreplace")
     try:
-        # A path need not be text: its odd bytes are shown, and are valid escapes in JSON.
-        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
+        if target.exists() and not (target.is_file() and os.access(target.parent, os.W_OK)):
+            target.write_bytes(data)
+            return
+        try:
+            draft.write_bytes(data)
+            if target.exists():
+                shutil.copymode(target, draft)
+            draft.replace(target)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise unwritable(path, error) from error
 
@@ -113,9 +127,12 @@ def tell_reports(files: dict[str, str]) -> None:
 
 
 def tell(text: str) -> None:
-    """Say it on stderr, if that takes it: a full or closed one must not change the exit code."""
+    """Say it on stderr, if that takes it: a full or closed one must not change the exit code. A name in it that could
+    steer the terminal is spelled out."""
+    from ..report.spelling import clean
+
     try:
-        click.echo(text, err=True)
+        click.echo("\n".join(map(clean, text.split("\n"))), err=True)
     except OSError:
         drop(sys.stderr)
 

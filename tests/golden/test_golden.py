@@ -32,7 +32,14 @@ TEXTS = {
         f"{name}.verbose.txt": (name, "terminal", Options(verbose=True))
         for name in ("parity", "native-ids", "rows", "why")
     },
-    "offset.ascii.txt": ("offset", "terminal", Options(unicode=False)),
+    **{
+        f"{name}.ascii.txt": (name, "terminal", Options(unicode=False))
+        for name in ("hostile", "offset", "rows", "why")
+    },
+    **{
+        f"{name}.quiet.txt": (name, "terminal", Options(quiet=True))
+        for name in ("hostile", "offset", "parity", "inconclusive")
+    },
     "offset.color.txt": ("offset", "terminal", Options(color=True)),
     **{f"{name}.json": (name, "json", Options()) for name in ("one-token", "several", "why")},
     **{f"{name}.html": (name, "html", Options()) for name in PAGES},

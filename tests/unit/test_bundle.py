@@ -16,6 +16,7 @@ from hsparity.cli.bundled_capture import members
 from hsparity.cli.main import invoke
 from hsparity.cli.scrub import Scrub, scrubbing
 from hsparity.model import to_json
+from hsparity.report.redact import redact
 from tests.causes.streams import capture
 from tests.golden.cases import CASES
 
@@ -162,7 +163,6 @@ def test_prompts_are_there_when_they_are_asked_for(place: Path) -> None:
 
 def test_a_result_is_redacted(place: Path) -> None:
     """It can still be read back, without prompts and paths; as it was with --with-prompts, but for secrets."""
-    redact = pytest.importorskip("hsparity.report.redact").redact
     found = CASES["offset"]()
     (place / "r.json").write_text(to_json(found))
     texts = made(place, "r.json")
