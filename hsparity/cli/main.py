@@ -99,7 +99,8 @@ def invoke(args: list[str]) -> int:
 def _bug() -> int:
     tell(
         f"{traceback.format_exc()}error[E900]: this is a bug in hsparity {__version__}, not a divergence\n"
-        "  help: please report it with the command line and the lines above"
+        "  help: please report it with the command line, the lines above and what this writes:\n"
+        "        hsparity doctor --bundle bug.zip"
     )
     return int(ExitCode.BUG)
 
