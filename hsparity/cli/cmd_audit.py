@@ -14,7 +14,7 @@ from ..errors import HsparityError
 from .drafter_cost import pricing
 from .grouped import GroupedCommand, grouped_option
 from .id_list import read_ids
-from .output import EXIT_CODES, console_options, open_outputs, tell, write_file
+from .output import EXIT_CODES, console_options, echo_json, open_outputs, tell, write_file
 
 if TYPE_CHECKING:
     from ..audit.case import Wanted
@@ -307,7 +307,7 @@ def _write(result: Audit, outputs: dict[str, str], given: dict[str, Any]) -> Non
 
     options = console_options(given["color"], quiet=given["quiet"], verbose=given["verbose"])
     if outputs.get("json") == "-":
-        click.echo(result.to_json(indent=1))
+        echo_json(result.to_json(indent=1))
     else:
         click.echo(render(result, options), color=options.color)
     texts = {

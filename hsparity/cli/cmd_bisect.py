@@ -10,7 +10,7 @@ import click
 
 from ..errors import HsparityError
 from .grouped import GroupedCommand, grouped_option
-from .output import console_options, open_outputs, tell, write_file
+from .output import console_options, echo_json, open_outputs, tell, write_file
 
 if TYPE_CHECKING:
     from ..experiments.bisecting import Wanted
@@ -123,7 +123,7 @@ def _write(result: Bisect, outputs: dict[str, str], given: dict[str, Any]) -> No
     options = console_options(given["color"], quiet=given["quiet"], verbose=given["verbose"])
     path = outputs.get("json")
     if path == "-":
-        click.echo(result.to_json(indent=1))
+        echo_json(result.to_json(indent=1))
         return
     click.echo(render(result, options), color=options.color)
     if path:

@@ -10,7 +10,7 @@ import click
 
 from ..errors import HsparityError
 from .grouped import GroupedCommand, grouped_option
-from .output import EXIT_CODES, console_options, open_outputs, write_file
+from .output import EXIT_CODES, console_options, echo_json, open_outputs, write_file
 
 if TYPE_CHECKING:
     from ..capture.source import Source
@@ -154,7 +154,7 @@ def _show(result: Replay, outputs: dict[str, str], color: str, quiet: bool, verb
 
     target = outputs.get("json")
     if target == "-":
-        click.echo(result.to_json(indent=1))
+        echo_json(result.to_json(indent=1))
         return
     options = console_options(color, quiet=quiet, verbose=verbose)
     click.echo(render(result, options), color=options.color)

@@ -11,7 +11,7 @@ import click
 
 from ..errors import ExitCode
 from .grouped import GroupedCommand, grouped_option
-from .output import console_options, open_outputs, write_file
+from .output import console_options, echo_json, open_outputs, write_file
 
 if TYPE_CHECKING:
     from ..report.base import Options
@@ -90,7 +90,7 @@ def selfcheck(
     options = console_options(color, quiet=quiet, verbose=verbose)
     target = outputs.get("json")
     if target == "-":
-        click.echo(result.to_json(indent=1))
+        echo_json(result.to_json(indent=1))
     else:
         click.echo(render(result, options, model), color=options.color)
         if target:

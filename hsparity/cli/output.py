@@ -109,14 +109,23 @@ def write_reports(result: Comparison, files: dict[str, str], options: Options) -
 
 def write_texts(files: dict[str, str], text_of: Callable[[str], str], options: Options) -> None:
     """Write the text of each name to its path; that of "terminal" goes to stdout unless a file took it with '-'. Raises E106."""
+    from ..report.spelling import json_text
+
     for name, path in files.items():
-        text = text_of(name)
+        text = json_text(text_of(name)) if name == "json" else text_of(name)
         if path == "-":
             click.echo(text, nl=not text.endswith("\n"))
         else:
             write_file(path, text)
     if "-" not in files.values():
         click.echo(text_of("terminal"), color=options.color)
+
+
+def echo_json(text: str) -> None:
+    """A JSON document on stdout, which may be a terminal: what could steer one is escaped."""
+    from ..report.spelling import json_text
+
+    click.echo(json_text(text))
 
 
 def tell_reports(files: dict[str, str]) -> None:

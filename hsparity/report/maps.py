@@ -21,6 +21,11 @@ from .png import data_uri
 
 LEFT, TOP, WIDTH = 38, 8, 476  # of a map inside its 520 units
 PAIR_SIDE = 376
+# Ink within paper: one of the two stands out on any colour of the ramp.
+CURSOR = (
+    '<g id="cursor" style="display:none"><rect fill="none" stroke="var(--paper)" stroke-width="4"/>'
+    '<rect fill="none" stroke="var(--ink)" stroke-width="1.5"/></g>'
+)
 GAP = 26
 
 
@@ -67,9 +72,7 @@ def token_figure(tokens: TokenMap, requested: Sequence[int], label: str, low: fl
     ruled += _column_labels(tokens, columns, base + 16)
     parts.append(f'<g id="ruled">{"".join(ruled)}</g>')
     parts.append(f'<text id="span" x="{LEFT + WIDTH / 2:.0f}" y="{base + 16}" text-anchor="middle"></text>')
-    parts.append(
-        '<rect id="cursor" fill="none" stroke="var(--ink)" stroke-width="1.5" style="display:none"/>'
-    )
+    parts.append(CURSOR)
     svg = Markup(
         f'<svg class="map" id="map" viewBox="0 0 520 {base + 24}" role="img" '
         f'aria-label="{escape(label)}">{"".join(parts)}</svg>'
@@ -225,15 +228,17 @@ def _claimed_cells(alignment: Alignment, offset: int, width: float, height: floa
         for j, b in enumerate(alignment.cand_boundaries)
         if b + offset in rows
     ]
+    # A mark to a cell: a line would run over cells that nobody claimed. Each stands on paper, to be seen on any colour.
     if len(points) > 8:
-        # A round dot to a cell: a line would run over cells that nobody claimed.
         dots = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in points)
         return [
-            f'<path d="{dots}" fill="none" stroke="var(--accent)" stroke-width="3" stroke-linecap="round"/>'
+            f'<path d="{dots}" fill="none" stroke="var(--{tone})" stroke-width="{width}" stroke-linecap="round"/>'
+            for tone, width in (("paper", 5), ("accent", 3))
         ]
     return [
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="none" stroke="var(--accent)" stroke-width="2"/>'
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="none" stroke="var(--{tone})" stroke-width="{width}"/>'
         for x, y in points
+        for tone, width in (("paper", 4.5), ("accent", 2))
     ]
 
 

@@ -36,7 +36,7 @@ function at(p){return V.at.length?V.at[x]:(x-p[1])*V.k}
 function where(p){if(!p)return 'column '+x;
  return 'prompt '+p[0]+', '+(V.k>1&&V.at.length?'of '+V.k+' tokens the one at ':'token ')+at(p)+(V.t[x]?' '+V.t[x]:'')}
 function show(){var k=D.b[y],w=B[2]/V.w,h=B[3]/D.h,p=V.p.find(function(p){return x>=p[1]&&x<p[2]});cur.style.display='';
- cur.setAttribute('x',B[0]+x*w-1);cur.setAttribute('y',B[1]+band*B[4]+y*h-1);cur.setAttribute('width',w+2);cur.setAttribute('height',h+2);
+ Array.from(cur.children).forEach(function(r){r.setAttribute('x',B[0]+x*w-1);r.setAttribute('y',B[1]+band*B[4]+y*h-1);r.setAttribute('width',w+2);r.setAttribute('height',h+2)});
  out.textContent='boundary '+k+(k?' (layer '+(k-1)+')':' (embeddings)')+', '+where(p)+': '+says(V.q[0][y*V.w+x])+(V.q[1]?' as claimed, '+says(V.q[1][y*V.w+x])+' undone':'');
  clearTimeout(wait);if(p){var link='#'+new URLSearchParams({layer:k-1,prompt:p[0],token:at(p)});wait=setTimeout(function(){try{history.replaceState(null,'',link)}catch(e){}},300)}}
 // #layer=30&prompt=p3&token=37 puts the cursor there; layer -1 is the embeddings.
