@@ -218,6 +218,24 @@ def method(comparison: Comparison) -> str:
     )
 
 
+def limits(comparison: Comparison) -> str:
+    """What the result does not say: of any comparison, and of this one."""
+    c = comparison
+    words = [
+        f"Only what both sides captured was compared: {view.compared_words(c)}, {sp.count(len(c.deltas), 'site')}; of anything "
+        "else this says nothing.",
+        "A cause is named where the data single it out among those that hsparity knows; a setting that differs is not a cause "
+        "by itself.",
+    ]
+    if not c.alignment.offset_testable:
+        words.append("One side holds no neighbouring layers, so a shift of layers could not be tested.")
+    if any(f.severity == "hypothesis" and not f.ruled_out and f.confidence != "settled" for f in c.findings):
+        words.append("A hypothesis is settled by an experiment or a replay, not by captures alone.")
+    if c.map is not None and c.map.column_tokens > 1:
+        words.append("The map is pooled by maximum: a mark says that one of several tokens stands out.")
+    return " ".join(words)
+
+
 def _sentence(text: str) -> str:
     """Foreign text with a capital first and a full stop last."""
     text = sp.clean(text).strip()

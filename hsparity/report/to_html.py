@@ -127,6 +127,7 @@ def _context(comparison: Comparison) -> dict[str, Any]:
         "command": sp.clean(view.command_line(c)),
         "warnings": view.warnings(c),
         "method": sentences.method(c),
+        "limits": sentences.limits(c),
         "result": Markup(pack(to_json(c))),
     }
 

@@ -389,7 +389,7 @@ def test_axes_are_marked_at_round_numbers(axis: tuple[int, int, int], marks: lis
 def test_the_floor_is_named_on_the_page(name: str) -> None:
     """Method and table say what the ratios were taken over."""
     c, markup = CASES[name](), page(name).markup
-    assert '<h2 id="h-method">Method</h2>' in markup
+    assert '<h2 id="h-method">Method and limits</h2>' in markup
     if c.floor.kind == "bf16-reference" and name != "hostile":
         assert markup.count(c.floor.source) >= 2
     if c.floor.kind == "none":
