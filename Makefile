@@ -72,7 +72,7 @@ check: lint chromium
 
 # One pytest run for everything, so that its closing line says it all. CI: what a test needs and does not find fails it.
 test: lint chromium engines
-	CI=true $(BIN)/python -m pytest $(TWO_AT_ONCE)
+	CI=true $(BIN)/python -m pytest $(TWO_AT_ONCE) --durations=40
 
 demo: env
 	$(BIN)/hsparity demo --live --output reports/demo
