@@ -12,13 +12,14 @@ import json
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, cast, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 SCHEMA = "hsparity.comparison/1"
 MAP_COLUMNS = 8192
+Record = TypeVar("Record")
 
 
 class Verdict(str, Enum):
@@ -325,16 +326,26 @@ class Comparison:
 
 def to_json(value: Comparison, indent: int | None = None) -> str:
     """The whole result, arrays as base64 with dtype and shape, non-finite numbers as null. Sorted keys: same result, same bytes."""
-    return json.dumps(encode(value), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return document(value, indent)
 
 
 def from_json(text: str) -> Comparison:
     """Read a result. Raises ValueError when it is not one, or is of another major version."""
+    return record(Comparison, SCHEMA, text)
+
+
+def document(value: Any, indent: int | None = None) -> str:
+    """Any record as JSON, by the same rules."""
+    return json.dumps(encode(value), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def record(kind: type[Record], schema: str, text: str) -> Record:
+    """The record of that schema in a JSON document. Raises ValueError for another one."""
     raw = json.loads(text)
-    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
+    if not isinstance(raw, dict) or raw.get("schema") != schema:
         found = raw.get("schema") if isinstance(raw, dict) else type(raw).__name__
-        raise ValueError(f"not a {SCHEMA} result: {found!r}")
-    result: Comparison = decode(Comparison, raw)
+        raise ValueError(f"not a {schema} result: {found!r}")
+    result: Record = decode(kind, raw)
     return result
 
 

@@ -12,7 +12,7 @@ import click
 
 from ..errors import HsparityError
 from .drafter_cost import pricing
-from .grouped import GroupedCommand, grouped_option
+from .grouped import GroupedCommand, color_option, grouped_option
 from .id_list import read_ids
 from .output import EXIT_CODES, console_options, echo_json, open_outputs, tell, write_file
 
@@ -150,13 +150,7 @@ WHAT, SERVER, FILES, EQUAL, REPORTS, OUTPUT = (
 @grouped_option(
     OUTPUT, "-v", "--verbose", is_flag=True, help="Show notes on the format, and the engine's own log."
 )
-@grouped_option(
-    OUTPUT,
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    help="NO_COLOR is honoured too.  [default: auto]",
-)
+@color_option
 def audit(**given: Any) -> int:
     """Say whether DATASET holds the states a server will feed the draft.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import HsparityError
-from .grouped import GroupedCommand, grouped_option
+from .grouped import GroupedCommand, color_option, grouped_option
 from .output import console_options, echo_json, open_outputs, tell, write_file
 
 if TYPE_CHECKING:
@@ -54,13 +54,7 @@ WHAT, EQUAL, OUTPUT = "What to turn", "What counts as equal", "Output"
 @grouped_option(
     OUTPUT, "-v", "--verbose", is_flag=True, help="Show what cannot be turned, and the engine's log."
 )
-@grouped_option(
-    OUTPUT,
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    help="NO_COLOR is honoured too.  [default: auto]",
-)
+@color_option
 def bisect(**given: Any) -> int:
     """Say which setting of an engine makes REF and CAND differ.
 

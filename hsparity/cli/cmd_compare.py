@@ -11,7 +11,7 @@ import click
 from ..errors import HsparityError
 from .drafter_cost import pricing
 from .gating import FAIL_ON, conclude, wanted
-from .grouped import GroupedCommand, grouped_option
+from .grouped import GroupedCommand, color_option, grouped_option
 from .output import console_options, tell, write_reports
 from .report_options import Reports, report_options
 
@@ -137,13 +137,7 @@ WHAT, EQUAL, ENGINES, OUTPUT = (
 )
 @grouped_option(OUTPUT, "-q", "--quiet", is_flag=True, help="Print the verdict line only.")
 @grouped_option(OUTPUT, "-v", "--verbose", is_flag=True, help="Show every layer, and the engines' own logs.")
-@grouped_option(
-    OUTPUT,
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    help="NO_COLOR is honoured too.  [default: auto]",
-)
+@color_option
 @grouped_option(EQUAL, "--fail-on", metavar="LIST", help=f"{FAIL_ON}  [default: diverged,inconclusive]")
 def compare(
     ref: str | None,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .grouped import GroupedCommand, grouped_option
+from .grouped import GroupedCommand, color_option, grouped_option
 from .output import console_options, open_outputs, write_reports
 
 WHAT, OUTPUT = "What to show", "Output"
@@ -30,13 +30,7 @@ WHAT, OUTPUT = "What to show", "Output"
     help="Folder for the reports and the captures.  [default: hsparity-demo]",
 )
 @grouped_option(OUTPUT, "-v", "--verbose", is_flag=True, help="Show every layer, and the engines' own logs.")
-@grouped_option(
-    OUTPUT,
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    help="NO_COLOR is honoured too.  [default: auto]",
-)
+@color_option
 def demo(live: bool, folder: str, verbose: bool, color: str) -> int:
     """Show the reports on real captures; no engine needed.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import ExitCode, HsparityError
-from .grouped import GroupedCommand, grouped_option
+from .grouped import GroupedCommand, color_option, grouped_option
 from .output import console_options, open_outputs, tell, tell_reports, unwritable, write_texts
 from .saved import comparison
 
@@ -34,13 +34,7 @@ REPORTS, BASELINE, OUTPUT = "Reports", "A rolling baseline", "Output"
 )
 @grouped_option(OUTPUT, "-q", "--quiet", is_flag=True, help="Print the verdict line only.")
 @grouped_option(OUTPUT, "-v", "--verbose", is_flag=True, help="Show every site and every setting.")
-@grouped_option(
-    OUTPUT,
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    help="NO_COLOR is honoured too.  [default: auto]",
-)
+@color_option
 def diff(**given: Any) -> int:
     """Say what changed from one comparison to the next.
 

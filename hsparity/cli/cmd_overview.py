@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .grouped import GroupedCommand, grouped_option
+from .grouped import GroupedCommand, color_option, grouped_option
 from .output import console_options, open_outputs, tell_reports, write_texts
 from .progress import Progress
 from .saved import read
@@ -31,13 +31,7 @@ REPORTS, OUTPUT = "Reports", "Output"
 @grouped_option(
     OUTPUT, "-v", "--verbose", is_flag=True, help="Show every result and every file that is none."
 )
-@grouped_option(
-    OUTPUT,
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    help="NO_COLOR is honoured too.  [default: auto]",
-)
+@color_option
 def overview(**given: Any) -> int:
     """Lay many results side by side, worst first.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import HsparityError
-from .grouped import GroupedCommand, grouped_option
+from .grouped import GroupedCommand, color_option, grouped_option
 from .output import EXIT_CODES, console_options, echo_json, open_outputs, write_file
 
 if TYPE_CHECKING:
@@ -61,13 +61,7 @@ WHAT, RESULT, OUTPUT = "What to replay", "Result", "Output"
 )
 @grouped_option(OUTPUT, "-q", "--quiet", is_flag=True, help="Print the verdict line only.")
 @grouped_option(OUTPUT, "-v", "--verbose", is_flag=True, help="Give the reason of every verdict.")
-@grouped_option(
-    OUTPUT,
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    help="NO_COLOR is honoured too.  [default: auto]",
-)
+@color_option
 def replay(
     ref: str,
     cand: str | None,

@@ -6,7 +6,7 @@ import click
 
 from ..errors import HsparityError
 from .gating import FAIL_ON, conclude, wanted
-from .grouped import GroupedCommand, grouped_option
+from .grouped import GroupedCommand, color_option, grouped_option
 from .output import console_options, write_reports
 from .report_options import HEADING as REPORTS
 from .report_options import Reports, report_options
@@ -30,13 +30,7 @@ OUTPUT = "Output"
 @grouped_option(OUTPUT, "--fail-on", metavar="LIST", help=f"{FAIL_ON}  [default: never]")
 @grouped_option(OUTPUT, "-q", "--quiet", is_flag=True, help="Print the verdict line only.")
 @grouped_option(OUTPUT, "-v", "--verbose", is_flag=True, help="Show every layer.")
-@grouped_option(
-    OUTPUT,
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    help="NO_COLOR is honoured too.  [default: auto]",
-)
+@color_option
 def report(
     result: str | None,
     more: tuple[str, ...],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import ExitCode
-from .grouped import GroupedCommand, grouped_option
+from .grouped import GroupedCommand, color_option, grouped_option
 from .output import console_options, echo_json, open_outputs, write_file
 
 if TYPE_CHECKING:
@@ -46,13 +46,7 @@ TOKENS, FEW = 256, 6
 )
 @grouped_option(OUTPUT, "-q", "--quiet", is_flag=True, help="Print the verdict line only.")
 @grouped_option(OUTPUT, "-v", "--verbose", is_flag=True, help="Show every site and reading.")
-@grouped_option(
-    OUTPUT,
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    help="NO_COLOR is honoured too.  [default: auto]",
-)
+@color_option
 def selfcheck(
     capture: str, model: str, tokens: int, json_: str | None, quiet: bool, verbose: bool, color: str
 ) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import ExitCode, HsparityError
-from .grouped import GroupedCommand, grouped_option
+from .grouped import GroupedCommand, color_option, grouped_option
 from .output import console_options, open_outputs, write_texts
 
 if TYPE_CHECKING:
@@ -47,13 +47,7 @@ EXITS = {"ok": ExitCode.PARITY, "problems": ExitCode.DIVERGED, "unclear": ExitCo
     RESULT, "--json", "json_", metavar="FILE", help="Write the whole result; '-' for standard output."
 )
 @grouped_option(OUTPUT, "-q", "--quiet", is_flag=True, help="Print the verdict line only.")
-@grouped_option(
-    OUTPUT,
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    help="NO_COLOR is honoured too.  [default: auto]",
-)
+@color_option
 def check(
     draft: str,
     engine: str,

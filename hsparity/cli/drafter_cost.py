@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import HsparityError
-from .grouped import GroupedCommand, grouped_option
+from .grouped import GroupedCommand, color_option, grouped_option
 from .id_list import read_ids
 from .output import EXIT_CODES, console_options, open_outputs, tell
 
@@ -91,13 +91,7 @@ HEAD, EQUAL, REPORTS, OUTPUT = "The head", "What counts as equal", "Reports", "O
 )
 @grouped_option(OUTPUT, "-q", "--quiet", is_flag=True, help="Print the verdict line only.")
 @grouped_option(OUTPUT, "-v", "--verbose", is_flag=True, help="Show every prompt.")
-@grouped_option(
-    OUTPUT,
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    help="NO_COLOR is honoured too.  [default: auto]",
-)
+@color_option
 def cost(**given: Any) -> int:
     """Say what feeding CAND's states instead of REF's costs DRAFT in accepted tokens.
 

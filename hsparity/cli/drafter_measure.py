@@ -10,7 +10,7 @@ import click
 
 from ..errors import HsparityError
 from .env_list import read_environment
-from .grouped import GroupedCommand, grouped_option
+from .grouped import GroupedCommand, color_option, grouped_option
 from .id_list import read_ids
 from .output import console_options, open_outputs, tell, write_texts
 
@@ -97,13 +97,7 @@ CONTEXT = {"ignore_unknown_options": False, "allow_interspersed_args": True}
 @grouped_option(
     OUTPUT, "-v", "--verbose", is_flag=True, help="Show every prompt, and the engine's own log as well."
 )
-@grouped_option(
-    OUTPUT,
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    help="NO_COLOR is honoured too.  [default: auto]",
-)
+@color_option
 def measure(**given: Any) -> int:
     """Serve DRAFT, an EAGLE-3 head, in a real engine, and say what it accepts at each position.
 

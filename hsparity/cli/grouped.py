@@ -30,3 +30,12 @@ class _HeadedOption(click.Option):
 def grouped_option(heading: str, *declarations: str, **attributes: Any) -> Any:
     """`click.option` under a heading."""
     return click.option(*declarations, cls=_HeadedOption, heading=heading, **attributes)
+
+
+color_option = grouped_option(
+    "Output",
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    help="NO_COLOR is honoured too.  [default: auto]",
+)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from enum import Enum
 
 from hsparity.errors import ExitCode
-from hsparity.model import Verdict, encode
+from hsparity.model import Verdict, document
 
 SCHEMA = "hsparity.diff/1"
 
@@ -160,4 +159,4 @@ class Diff:
 
     def to_json(self, indent: int | None = None) -> str:
         """Sorted keys; a figure that is not finite is null."""
-        return json.dumps(encode(self), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        return document(self, indent)

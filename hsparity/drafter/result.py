@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 
-from hsparity.model import Cost, Verdict, decode, encode
+from hsparity.model import Cost, Verdict, document, record
 
 SCHEMA = "hsparity.draft-cost/1"
 
@@ -134,16 +133,12 @@ class DraftCost:
 
     def to_json(self, indent: int | None = None) -> str:
         """Sorted keys; a figure that is not finite is null."""
-        return json.dumps(encode(self), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        return document(self, indent)
 
     @staticmethod
     def from_json(text: str) -> DraftCost:
         """The record that `to_json` wrote. Raises ValueError for another schema, TypeError for a damaged one."""
-        raw = json.loads(text)
-        if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-            raise ValueError(f"no {SCHEMA} result")
-        found: DraftCost = decode(DraftCost, raw)
-        return found
+        return record(DraftCost, SCHEMA, text)
 
 
 def summary(found: DraftCost) -> Cost:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from enum import Enum
 
-from hsparity.model import Trial, decode, encode
+from hsparity.model import Trial, document, record
 
 SCHEMA = "hsparity.bisect/1"
 # The stable names of causes and their codes.
@@ -152,14 +151,9 @@ class Bisect:
 
     def to_json(self, indent: int | None = None) -> str:
         """The whole result; non-finite numbers are null."""
-        return json.dumps(encode(self), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        return document(self, indent)
 
 
 def from_json(text: str) -> Bisect:
     """Read a bisection. Raises ValueError when it is not one, or is of another major version."""
-    raw = json.loads(text)
-    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-        found = raw.get("schema") if isinstance(raw, dict) else type(raw).__name__
-        raise ValueError(f"not a {SCHEMA} result: {found!r}")
-    result: Bisect = decode(Bisect, raw)
-    return result
+    return record(Bisect, SCHEMA, text)

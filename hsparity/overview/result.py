@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 
-from hsparity.model import Verdict, encode
+from hsparity.model import Verdict, document
 
 SCHEMA = "hsparity.overview/1"
 
@@ -68,4 +67,4 @@ class Overview:
 
     def to_json(self, indent: int | None = None) -> str:
         """Sorted keys; a figure that is not finite is null."""
-        return json.dumps(encode(self), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        return document(self, indent)

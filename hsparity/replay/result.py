@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any
 
-from hsparity.model import LayerError, Quantiles, Verdict, decode, encode
+from hsparity.model import LayerError, Quantiles, Verdict, document, record
 
 SCHEMA = "hsparity.replay/1"
 
@@ -77,14 +75,9 @@ class Replay:
 
     def to_json(self, indent: int | None = None) -> str:
         """Sorted keys; a figure that is not finite is null."""
-        return json.dumps(encode(self), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        return document(self, indent)
 
 
 def from_json(text: str) -> Replay:
     """Read a replay. Raises ValueError when it is not one, or is of another major version."""
-    raw: Any = json.loads(text)
-    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-        found = raw.get("schema") if isinstance(raw, dict) else type(raw).__name__
-        raise ValueError(f"not a {SCHEMA} result: {found!r}")
-    result: Replay = decode(Replay, raw)
-    return result
+    return record(Replay, SCHEMA, text)
