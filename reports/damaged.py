@@ -13,7 +13,7 @@ from hsparity.capture.read import open_source
 from hsparity.compare import Query, compare
 from hsparity.model import Comparison, to_json
 from tests.causes.faults.base import handed
-from tests.causes.faults.rows import request_order
+from tests.causes.faults.rows import last_chunk_only, request_order
 from tests.causes.faults.slots import layer_offset
 from tests.causes.faults.states import final_norm_applied
 from tests.causes.real import TINY, load
@@ -35,6 +35,11 @@ def _order(made: Capture) -> Capture:
     return handed(request_order(made, order="text"), "all")
 
 
+def _chunk(made: Capture) -> Capture:
+    """Of every prompt longer than 16 tokens only the rows of its last chunk."""
+    return handed(last_chunk_only(made, chunk=16), "all")
+
+
 @dataclass(frozen=True)
 class Specimen:
     """One folder: what is done to vLLM's capture, the boundaries asked for, and the causes that must be named."""
@@ -46,6 +51,7 @@ class Specimen:
 
 SPECIMENS = {
     "which-tensor": Specimen(_slots, "2,4,8", ("layer-offset", "final-norm-applied")),
+    "last-chunk": Specimen(_chunk, "2,4,6", ("last-chunk-only",)),
     "request-order": Specimen(_order, "2,4,6", ("request-order",)),
 }
 
