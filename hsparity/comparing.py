@@ -23,7 +23,7 @@ from hsparity.locate import CLOSE, Located, Noise, alignment, expected, locate, 
 from hsparity.metrics.kernel import Norm
 from hsparity.model import SCHEMA, Comparison, Request, Side, SiteDelta, SlotMatch, Verdict
 from hsparity.pairing import Missing, Pairing, SitePair, boundaries_of, land, pair_sites
-from hsparity.pictures import Errors, Texts, row_map, token_map, undone
+from hsparity.pictures import Left, Texts, row_map, token_map, undone
 from hsparity.query import Query
 from hsparity.replay.result import Replay
 from hsparity.solve.owners import OwnerMap
@@ -264,12 +264,12 @@ def _result(evidence: Evidence, sources: Sequence[Source]) -> Comparison:
     )
 
 
-def _drawn(delta: SiteDelta, left: Errors | None, texts: Texts | None) -> SiteDelta:
+def _drawn(delta: SiteDelta, left: Left | None, texts: Texts | None) -> SiteDelta:
     """The delta with what is left of its error, and with what its worst token says."""
     worst = delta.worst
     if worst is not None and texts is not None:
         worst = replace(worst, text=texts(worst.token_id))
-    return replace(delta, worst=worst, undone=None if left is None else quantiles(left.astype(np.float64)))
+    return replace(delta, worst=worst, undone=None if left is None else quantiles(left[0].astype(np.float64)))
 
 
 def _routed(source: Source) -> bool:

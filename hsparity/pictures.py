@@ -18,16 +18,22 @@ EQUAL = -9.0  # log10 of no error at all: as far within as the picture goes
 
 Errors = NDArray[np.float32]
 Texts = Callable[[int], str]
+Left = tuple[
+    Errors, int | None
+]  # rel-L2 [N] with a cause undone, and the boundary whose noise it is held against
 
 
-def undone(evidence: Evidence, lead: Finding | None) -> dict[int, Errors]:
-    """rel-L2 [N] of each pair, by its number, with the leading cause undone; empty where nothing can be undone."""
+def undone(evidence: Evidence, lead: Finding | None) -> dict[int, Left]:
+    """What is left of each pair, by its number, with the leading cause undone; empty where nothing can be undone."""
     if lead is None:
         return {}
     known, table = evidence.undone.get(lead.code), evidence.judge.table
     if known is not None:
         return {
-            k: known.table.read(known.places[k], "rel_l2") if k in known.places else table.read(k, "rel_l2")
+            k: (
+                known.table.read(known.places[k], "rel_l2") if k in known.places else table.read(k, "rel_l2"),
+                pair.boundary,
+            )
             for k, pair in enumerate(known.replaced)
             if pair is not None
         }
@@ -36,7 +42,7 @@ def undone(evidence: Evidence, lead: Finding | None) -> dict[int, Errors]:
     return _rows_given_back(evidence, evidence.peeled)
 
 
-def _rows_given_back(evidence: Evidence, peeled: Evidence) -> dict[int, Errors]:
+def _rows_given_back(evidence: Evidence, peeled: Evidence) -> dict[int, Left]:
     """The figures of the corrected alignment, each at the token it is of."""
     at_n = np.full(peeled.rows.tokens, -1, np.int64)
     whole = {p.prompts[0]: p for p in evidence.rows.prompts}
@@ -47,16 +53,17 @@ def _rows_given_back(evidence: Evidence, peeled: Evidence) -> dict[int, Errors]:
         place = {int(position): mine.start + i for i, position in enumerate(mine.positions)}
         at_n[part.start : part.stop] = [place.get(int(position), -1) for position in part.positions]
     places = {(p.ref, p.cand): i for i, p in enumerate(peeled.pairs)}
-    out: dict[int, Errors] = {}
+    out: dict[int, Left] = {}
     for k, pair in enumerate(evidence.pairs):
         if (pair.ref, pair.cand) in places:
             found = peeled.judge.table.read(places[pair.ref, pair.cand], "rel_l2")
-            out[k] = np.full(evidence.rows.tokens, np.nan, np.float32)
-            out[k][at_n[at_n >= 0]] = found[at_n >= 0]
+            errors = np.full(evidence.rows.tokens, np.nan, np.float32)
+            errors[at_n[at_n >= 0]] = found[at_n >= 0]
+            out[k] = (errors, pair.boundary)
     return out
 
 
-def token_map(evidence: Evidence, left: Mapping[int, Errors], texts: Texts | None = None) -> TokenMap | None:
+def token_map(evidence: Evidence, left: Mapping[int, Left], texts: Texts | None = None) -> TokenMap | None:
     """log10(error / noise) per boundary and token, pooled by maximum; beside it `left`, the errors with the leading
     cause undone. `texts`: what a token id says."""
     order = sorted((p.boundary, k) for k, p in enumerate(evidence.pairs) if p.boundary is not None)
@@ -64,7 +71,9 @@ def token_map(evidence: Evidence, left: Mapping[int, Errors], texts: Texts | Non
     if not order or not total:
         return None
     step = -(-total // MAP_COLUMNS)
-    excess_kn = np.stack([_excess(evidence, k, evidence.judge.table.read(k, "rel_l2")) for _, k in order])
+    excess_kn = np.stack(
+        [_excess(evidence, (evidence.judge.table.read(k, "rel_l2"), boundary)) for boundary, k in order]
+    )
     tallest_n = np.where(np.isnan(excess_kn), -np.inf, excess_kn).max(0)
     chosen = _columns(prompts, step, tallest_n)
     positions = np.concatenate([p.positions for p in prompts])[chosen]
@@ -82,7 +91,7 @@ def token_map(evidence: Evidence, left: Mapping[int, Errors], texts: Texts | Non
         excess_kc=_kept(_pooled(excess_kn, prompts, step)),
         undone_kc=_kept(
             _pooled(
-                np.stack([_excess(evidence, k, left[k]) if k in left else blank for _, k in order]),
+                np.stack([_excess(evidence, left[k]) if k in left else blank for _, k in order]),
                 prompts,
                 step,
             )
@@ -96,10 +105,11 @@ def token_map(evidence: Evidence, left: Mapping[int, Errors], texts: Texts | Non
     )
 
 
-def _excess(evidence: Evidence, k: int, errors: Errors) -> Errors:
+def _excess(evidence: Evidence, left: Left) -> Errors:
+    errors, boundary = left
     with np.errstate(divide="ignore", invalid="ignore"):
         # A floor may be so small that the ratio leaves float32; its logarithm does not.
-        values = np.log10(errors.astype(np.float64) / evidence.judge.noise(evidence.pairs[k].boundary))
+        values = np.log10(errors.astype(np.float64) / evidence.judge.noise(boundary))
     values[np.isneginf(values)] = EQUAL
     return values.astype(np.float32)
 
