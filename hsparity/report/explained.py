@@ -14,14 +14,19 @@ from ..model import Comparison, Finding
 from . import findings, reasons, view
 from . import spelling as sp
 
-SURE = ("settled", "likely")
-
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
     anchor: str
     title: str
     body: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    word: str  # how sure
+    said: str
+    change: str
 
 
 def explanations(comparison: Comparison) -> list[Explanation]:
@@ -40,15 +45,19 @@ def anchors(comparison: Comparison) -> dict[str, str]:
     return {f.code: f"#why-{f.code}" for f in _shown(comparison) if f.code in entries()}
 
 
-def remedy(comparison: Comparison) -> tuple[str, str] | None:
-    """(the most likely hypothesis in a sentence, what to do about it); None where none is at least likely."""
-    best = next((f for f in reasons.hypotheses(comparison) if f.confidence in SURE), None)
+def remedy(comparison: Comparison) -> Remedy | None:
+    """The hypothesis that stands first, and what to do about it; None where none is at least likely."""
+    best = reasons.surest(comparison)
     if best is None:
         return None
-    word = ", ".join(w for w in (reasons.word(best), reasons.share(best)) if w)
-    headline = sp.clean(best.headline).rstrip(".")
     known = entries().get(best.code)
-    return f"{findings.title(best)}, {word}: {headline}.", _section(known.text, "Fix") if known else ""
+    share = reasons.share(best)
+    headline = sp.clean(best.headline).rstrip(".")
+    return Remedy(
+        "Settled" if best.confidence == "settled" else "Most likely",
+        f"{findings.title(best)}{f', {share}' if share else ''}: {headline}.",
+        _section(known.text, "Fix") if known else "",
+    )
 
 
 def _shown(comparison: Comparison) -> Sequence[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from markupsafe import Markup, escape
 
@@ -106,10 +107,15 @@ def _draw(plot: Plot, frame: Frame) -> Markup:
             line = [(x(b), y(v)) for b, v in run]
             dash = f' stroke-dasharray="{curve.dash}"' if curve.dash else ""
             tone = f"var(--{curve.tone})"
-            if len(line) == 1:
-                parts.append(f'<circle cx="{line[0][0]:.1f}" cy="{line[0][1]:.1f}" r="3" fill="{tone}"/>')
-            else:
-                parts.append(f'<path d="{_path(line)}" fill="none" stroke="{tone}" stroke-width="2"{dash}/>')
+            # Between places that were not measured next to one another a line is a guide to the eye, no more.
+            apart = len(run) == 1 or any(b - a > 1 for (a, _), (b, _) in pairwise(run))
+            if len(line) > 1:
+                faint = ' stroke-opacity="0.35"' if apart else ""
+                parts.append(
+                    f'<path d="{_path(line)}" fill="none" stroke="{tone}" stroke-width="2"{dash}{faint}/>'
+                )
+            if apart:
+                parts += [f'<circle cx="{x0:.1f}" cy="{y0:.1f}" r="3" fill="{tone}"/>' for x0, y0 in line]
         known_values = [v for _, v in curve.points if v > 0]
         if known_values:
             ends.append((y(known_values[-1]), curve.label, curve.tone))

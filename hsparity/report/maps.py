@@ -146,7 +146,7 @@ def pair_figure(alignment: Alignment, offset: int | None, label: str) -> tuple[M
         f'<svg class="map" viewBox="0 0 {wide} {at + 8}"{size} role="img" '
         f'aria-label="{escape(label)}">{"".join(parts)}</svg>'
     )
-    return svg, _legend(f"rel-L2 1e{high}", f"1e{low}", bool(np.isnan(errors).any()))
+    return svg, _legend(f"apart, rel-L2 1e{high}", f"alike, 1e{low}", bool(np.isnan(errors).any()))
 
 
 def _extent(cells: int) -> int:

@@ -26,6 +26,14 @@ def boundary_pairs(comparison: Comparison) -> Alignment:
     )
 
 
+def fitting(alignment: Alignment, offset: int) -> tuple[int, int]:
+    """(how many candidate boundaries fit the reference boundary `offset` above best, how many have such a one)."""
+    rows = {b: i for i, b in enumerate(alignment.ref_boundaries)}
+    errors = np.where(np.isnan(alignment.pair_error_kk), np.inf, alignment.pair_error_kk)
+    asked = [(j, rows[b + offset]) for j, b in enumerate(alignment.cand_boundaries) if b + offset in rows]
+    return sum(bool(errors[i, j] <= errors[:, j].min()) for j, i in asked), len(asked)
+
+
 def only_found(comparison: Comparison) -> bool:
     """Whether the candidate's columns are slots that nobody labelled: nothing is claimed about them."""
     return not any(view.boundary_of(s) is not None for s in comparison.cand.sites) and all(

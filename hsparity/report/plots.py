@@ -85,10 +85,10 @@ def added_plot(comparison: Comparison) -> Markup | None:
     styles = {"layer": "", "attention": "7 4", "mlp": "2 3", "router": "1 5"}
     for side, tone in (("ref", "muted"), ("cand", _tone(comparison))):
         for part, dash in styles.items():
-            points = tuple(
-                (float(e.layer), e.ratio) for e in comparison.added if (e.side, e.part) == (side, part)
-            )
-            if points:
+            found_here = [e for e in comparison.added if (e.side, e.part) == (side, part)]
+            # A part that adds nothing would lie on the others; the table has it.
+            if found_here and (part == "layer" or any(e.verdict is Verdict.DIVERGED for e in found_here)):
+                points = tuple((float(e.layer), e.ratio) for e in found_here)
                 curves.append(Curve(f"{side} {part}", points, tone, dash))
     found = comparison.fingerprint
     if not curves and found is not None:
@@ -118,4 +118,4 @@ def _marks(comparison: Comparison) -> tuple[int, ...]:
 
 
 def _tone(comparison: Comparison) -> str:
-    return "bad" if comparison.verdict is Verdict.DIVERGED else "ink"
+    return "bad" if comparison.verdict is Verdict.DIVERGED and view.beyond_by_number(comparison) else "ink"

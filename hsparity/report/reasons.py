@@ -20,6 +20,11 @@ def hypotheses(comparison: Comparison) -> tuple[Finding, ...]:
     return tuple(f for f in comparison.findings if f.severity == "hypothesis" and not f.ruled_out)
 
 
+def surest(comparison: Comparison) -> Finding | None:
+    """The first hypothesis that is settled or likely."""
+    return next((f for f in hypotheses(comparison) if f.confidence in ("settled", "likely")), None)
+
+
 def ruled_out(comparison: Comparison) -> tuple[Finding, ...]:
     """Causes that what was measured excludes; only where causes were weighed at all."""
     return tuple(f for f in comparison.findings if f.severity == "hypothesis" and f.ruled_out)

@@ -7,10 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..model import Comparison, Cost, TokenMap, Trial, Verdict
-from . import findings, pairs, view
+from ..model import Comparison, Cost, Finding, TokenMap, Trial, Verdict
+from . import findings, pairs, reasons, view
 from . import spelling as sp
 from .overview import overview
+
+BEYOND = "HS301"
+BRANCHES = ("HS204", "HS205")
+BRANCH = "What stays is a branch held against a branch, whose own rounding is larger than that of the whole stream."
 
 
 def title(comparison: Comparison) -> str:
@@ -27,6 +31,10 @@ def statement(comparison: Comparison) -> str:
     """The h1 after its verdict word: the leading cause where there is one, else the headline."""
     lead = view.leading(comparison)
     if lead is not None and comparison.verdict is Verdict.DIVERGED:
+        why = reasons.surest(comparison)
+        if lead.code == BEYOND and why is not None:
+            # That something is beyond the floor is no news beside why it is.
+            return _sentence(why.headline if why.confidence == "settled" else f"most likely {why.headline}")
         return _sentence(lead.headline)
     return _sentence(view.verdict_line(comparison))
 
@@ -54,6 +62,17 @@ def summary(comparison: Comparison) -> list[str]:
             out += [f"{findings.title(finding)} explains {share}."] if share else []
         elif len(causes) > 1 or not view.repeats_headline(comparison, finding):
             out.append(_sentence(line))
+    asked = view.requested(comparison)
+    if comparison.verdict is Verdict.DIVERGED and asked and not view.beyond_by_number(comparison):
+        held = f"{comparison.alignment.tokens:,} of {sp.count(comparison.ref.tokens, 'token')}"
+        if all(d.verdict is Verdict.PARITY for d in asked):
+            out.append(
+                f"Where both sides hold states, {held}, all {sp.count(len(asked), 'requested site')} are at parity."
+            )
+        elif comparison.floor.kind == "none":
+            out.append(
+                "The numbers alone decide nothing here, for want of a floor; what is said above is proved without one."
+            )
     if comparison.verdict is Verdict.PARITY:
         out.append(f"Compared: {view.requested_words(comparison)}. Floor: {view.floor_line(comparison)}.")
     return out
@@ -66,7 +85,7 @@ def error_caption(comparison: Comparison) -> str:
         return "Median relative L2 over tokens. There is no floor to measure it against."
     low, high = sp.ratio(min(ratios)), sp.ratio(max(ratios))
     span = f"{low}" if low == high else f"{low} to {high}"
-    words = f"Requested sites stand at {span} times the floor; the limit is {_limit(comparison)}."
+    words = f"By their worst figure the requested sites stand at {span} times the floor; the limit is {_limit(comparison)}."
     lead = view.leading(comparison)
     left = [d for d in view.requested(comparison) if d.undone is not None and d.tokens]
     if lead is None or not left:
@@ -74,10 +93,11 @@ def error_caption(comparison: Comparison) -> str:
     if lead.rows and max(ratios) <= comparison.floor.limit:
         return f"{words} A median over tokens does not show rows that are not their own; the maps below do."
     inside = sum(d.floor is not None and d.undone.p50 <= d.floor.p99 for d in left if d.undone)
-    return (
-        f"{words} Dashed: the same data with {findings.title(lead)} undone, which brings {inside} of "
+    words += (
+        f" Dashed: the same data with {findings.title(lead)} undone, which brings {inside} of "
         f"{sp.count(len(left), 'requested site')} into the floor."
     )
+    return f"{words} {BRANCH}" if inside < len(left) and lead.code in BRANCHES else words
 
 
 def ratio_caption(comparison: Comparison) -> str:
@@ -88,7 +108,24 @@ def ratio_caption(comparison: Comparison) -> str:
             beyond[of] = (sum(r.median > r.limit for r in judged), len(judged))
     names = {"ref": "the reference", "cand": "the candidate", "pair": "the pair"}
     parts = [f"{names[of]} is beyond the limit at {n} of {total} sites" for of, (n, total) in beyond.items()]
+    asked = [r for d in view.requested(comparison) for r in view.main_ratios(d)]
+    if any(n for n, _ in beyond.values()) and asked and not any(r.median > r.limit for r in asked):
+        parts.append("none of those beyond was asked for")
     return ("Each error over the floor: " + ", ".join(parts) + ".") if parts else ""
+
+
+def _leftover(comparison: Comparison, lead: Finding, left: int) -> str:
+    """What the marks are that stay when the leading cause is undone."""
+    if not left:
+        return ""
+    if lead.code in BRANCHES:
+        return f". {BRANCH[:-1]}"
+    known = [d for d in view.requested(comparison) if d.undone is not None and d.floor is not None]
+    limit = comparison.floor.limit
+    tails = [d.undone.worst <= limit * d.floor.worst for d in known if d.undone and d.floor]
+    if tails and all(tails):
+        return ": single tokens, none farther than the floor's own tail reaches"
+    return ""
 
 
 def added_caption(comparison: Comparison) -> str:
@@ -141,20 +178,21 @@ def token_caption(comparison: Comparison, tokens: TokenMap) -> str:
         else "the storage half-ulp, as there is no floor"
     )
     times = f"{sp.ratio(10**low)} times " if low else ""
-    signal = "" if comparison.verdict is Verdict.PARITY else ", so every mark is signal"
-    words = [f"Blank means within {times}{over}{signal}."]
+    words = [f"Rows are boundaries, columns tokens. Blank means within {times}{over}."]
     lead = view.leading(comparison)
     if tokens.undone_kc is not None and lead is not None:
         left = _columns_beyond(tokens.undone_kc, low)
         what = (
             "one column is left" if left == 1 else f"{left:,} columns are left" if left else "nothing is left"
         )
-        words.append(f"Top: as claimed. Bottom: with {sp.clean(lead.code)} undone, {what}.")
+        words.append(
+            f"Top: as claimed. Bottom: with {sp.clean(lead.code)} undone, {what}{_leftover(comparison, lead, left)}."
+        )
     else:
         n = _columns_beyond(tokens.excess_kc, low)
         columns = sp.count(tokens.excess_kc.shape[1], "column")
         words.append(f"{n:,} of {columns} {'has' if n == 1 else 'have'} a mark.")
-        if n and comparison.verdict is Verdict.PARITY:
+        if n and not view.beyond_by_number(comparison) and tokens.relative_to == "floor":
             words.append("Single tokens stand out in the floor as well; their number is within its own.")
     if tokens.column_tokens > 1:
         words.append(f"Each column shows the largest of {tokens.column_tokens} tokens.")
@@ -168,17 +206,12 @@ def pair_caption(comparison: Comparison) -> str:
             "Error of every pairing that was captured. One side holds no neighbours, so an offset is not "
             "testable."
         )
-    rows = sp.count(min(len(a.ref_boundaries), len(a.cand_boundaries)), "row")
+    fits, total = pairs.fitting(a, a.offset)
+    columns = f"{fits} of {sp.count(total, 'candidate boundary', 'candidate boundaries')}"
     if a.offset == claimed:
-        return (
-            f"Error of every pairing. The best matches lie on the claimed pairing on {a.rows_agreeing} of "
-            f"{rows}."
-        )
+        return f"Error of every pairing. The claimed partner fits best for {columns}."
     steps = sp.count(abs(a.offset - claimed), "step")
-    return (
-        f"Error of every pairing. The best matches lie {steps} beside the claimed pairing on "
-        f"{a.rows_agreeing} of {rows}."
-    )
+    return f"Error of every pairing. The partner {steps} beside the claimed one fits best for {columns}."
 
 
 def method(comparison: Comparison) -> str:

@@ -57,10 +57,10 @@ def requested_table(comparison: Comparison, rows: Sequence[SiteDelta]) -> HtmlTa
     heads += [Cell("floor", "o", aside="p99")] if floor else []
     before = len(heads)
     heads += [Cell(of, "" if of == "cand" or len(judged) == 1 else "o") for of in judged]
-    heads += [Cell("cosine", "o")]
+    told = any(_unseen(d) for d in rows)
+    heads += [] if told else [Cell("cosine", "o")]
     heads += [Cell(f"rel-L2 at {offset:+d}", "o")] if offset is not None else []
     heads += [Cell("verdict", "l")]
-    told = any(_unseen(d) for d in rows)
     heads += [Cell("because", "l")] if told else []
     body = []
     for d in rows:
@@ -77,7 +77,7 @@ def requested_table(comparison: Comparison, rows: Sequence[SiteDelta]) -> HtmlTa
             _ratio_cell(view.ratio_of(d, of), "" if of == "cand" or len(judged) == 1 else "o")
             for of in judged
         ]
-        cells += [Cell(sp.cosine(d.metrics.get("cosine", view.NOTHING).p50), "o")]
+        cells += [] if told else [Cell(sp.cosine(d.metrics.get("cosine", view.NOTHING).p50), "o")]
         if offset is not None:
             cells.append(_shifted_cell(comparison, d))
         cells += [verdict_cell(d.verdict)]
@@ -107,7 +107,7 @@ def sites_table(comparison: Comparison) -> HtmlTable:
     """Every compared site with every figure."""
     names = (
         "layer,boundary,tokens,rel-L2,p95,p99,worst,floor p50,floor p99,ref ×,cand ×,pair "
-        "×,beyond,cosine,norm ratio,max abs,bit-equal,not finite,verdict,because"
+        "×,past the floor's largest,cosine,norm ratio,max abs,bit-equal,not finite,verdict,because"
     )
     rows = []
     for d in comparison.deltas:
@@ -267,19 +267,13 @@ def compared_table(comparison: Comparison) -> HtmlTable:
     """Both sides' settings lined up; what differs is marked."""
     ref, cand = _facts(comparison.ref), _facts(comparison.cand)
     rows = [(k, ref.get(k, "-"), cand.get(k, "-")) for k in dict.fromkeys([*ref, *cand])]
-    return _lined_up(_told_apart(rows, set(ref) & set(cand)), rows)
+    return _lined_up(_told_apart(rows), rows)
 
 
-def _told_apart(rows: Sequence[tuple[str, str, str]], both: set[str]) -> str:
-    """The caption: which rows differ, those apart that one side alone has."""
-    other = [key for key, ref, cand in rows if _differ(key, ref, cand)]
-    shared = [sp.clean(key) for key in other if key in both]
-    words = "Rows that differ are marked ≠. "
-    words += (
-        f"Both sides have and differ in: {', '.join(shared)}." if shared else "None that both sides have."
-    )
-    alone = len(other) - len(shared)
-    return words + (f" {alone} more {'is' if alone == 1 else 'are'} said by one side only." if alone else "")
+def _told_apart(rows: Sequence[tuple[str, str, str]]) -> str:
+    """The caption: which rows differ; what one side alone says is no difference."""
+    other = [sp.clean(key) for key, ref, cand in rows if _differ(key, ref, cand)]
+    return f"Marked ≠ where both sides say something else: {', '.join(other) or 'nowhere'}."
 
 
 def environments_table(comparison: Comparison) -> HtmlTable:
@@ -342,7 +336,8 @@ def _lined_up(caption: str, rows: Sequence[tuple[str, str, str]]) -> HtmlTable:
 
 
 def _differ(key: str, ref: str, cand: str) -> bool:
-    return ref != cand and key not in ("capture", "made")
+    """Whether both sides say something, and not the same."""
+    return ref != cand and "" not in (ref, cand) and "-" not in (ref, cand) and key not in ("capture", "made")
 
 
 def _value(value: object) -> str:

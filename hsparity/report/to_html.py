@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from ..model import Comparison, Finding, SiteDelta, to_json
+from ..model import Comparison, Finding, SiteDelta, Verdict, to_json
 from . import commands, drafts, findings, lacking, pairs, reasons, sentences, tables, view
 from . import spelling as sp
 from .base import Options
@@ -69,7 +69,7 @@ def _context(comparison: Comparison) -> dict[str, Any]:
     c = comparison
     shown = view.few(view.requested(c) or c.deltas)
     hidden = len(view.requested(c) or c.deltas) - len(shown)
-    worst = view.worst_requested(c)
+    worst = view.farthest(c)
     return {
         "title": sentences.title(c),
         "version": sp.clean(c.hsparity),
@@ -79,6 +79,7 @@ def _context(comparison: Comparison) -> dict[str, Any]:
         "statement": sentences.statement(c),
         "subtitle": sentences.subtitle(c),
         "redacted": f"{view.REDACTED[:1].upper()}{view.REDACTED[1:]}." if c.redacted else "",
+        "scope": view.scope(c),
         "summary": sentences.summary(c),
         "no_floor": words[:1].upper() + words[1:] if (words := lacking.floor_words(c)) else "",
         "missing": lacking.missing_reasons(c)[:12],
@@ -86,7 +87,9 @@ def _context(comparison: Comparison) -> dict[str, Any]:
         "fixes": _fixes(c),
         "steps": _steps(c),
         "requested": tables.requested_table(c, shown),
-        "more": f"{hidden} more requested sites are in the table under the next figure." if hidden else "",
+        "more": f"Those that stand worst; {hidden} more requested sites are in the table under the next figure."
+        if hidden
+        else "",
         "worst": "" if worst is None or worst.worst is None else f"W{view.worst_token_words(worst)[1:]}.",
         "worst_link": _link(c, worst),
         "draft": drafts.lines(c),
@@ -191,10 +194,21 @@ def _steps(c: Comparison) -> list[tuple[str, str]]:
     """(why, commands): neighbours with one purpose share a block."""
     out: list[tuple[str, str]] = []
     for command, why in commands.next_commands(c):
+        # All the evidence and every explanation stand on the page itself.
+        if command.endswith(" -v") or command.startswith("hsparity explain "):
+            continue
         if out and out[-1][0] == why:
             out[-1] = (why, f"{out[-1][1]}\n{command}")
         else:
             out.append((why, command))
+    if (
+        len(c.command) > 1
+        and c.verdict is Verdict.DIVERGED
+        and any(findings.fixes(c, f) for f in findings.found(c))
+    ):
+        out.append(
+            ("after the change, capture again; this should then say PARITY", sp.clean(view.command_line(c)))
+        )
     return [(why[:1].upper() + why[1:], commands) for why, commands in out]
 
 

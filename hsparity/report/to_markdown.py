@@ -80,7 +80,7 @@ def _sites(c: Comparison) -> list[str]:
     if not rows:
         return []
     parts = [_table(delta_columns(c, rows, dict.fromkeys(view.Verdict, "")))]
-    worst = view.worst_requested(c)
+    worst = view.farthest(c)
     if worst is not None and worst.worst is not None:
         words = view.worst_token_words(worst)
         parts.append(f"W{escaped(words)[1:]}.")

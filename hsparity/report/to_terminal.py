@@ -147,7 +147,7 @@ class _Page(Page):
             self.prose(f"{len(shown) - len(rows)} more rows: -v")
         if not lacking.floor_words(self.c):
             self.prose(f"floor: {view.floor_line(self.c)}")
-        worst = view.worst_requested(self.c)
+        worst = view.farthest(self.c)
         if worst is not None and worst.worst is not None:
             self.prose(view.worst_token_words(worst))
         bad = [d for d in rows if any(d.nonfinite)]

@@ -234,6 +234,36 @@ def side_facts(side: Side) -> tuple[str, str, str]:
     )
 
 
+def scope(comparison: Comparison) -> str:
+    """What was run, so that nobody takes a small test for a large one: passes, device, path, patches."""
+    sides = {"reference": comparison.ref, "candidate": comparison.cand}
+    words = []
+    if all(s.settings.get("generate", "") in (0, None) for s in sides.values()):
+        words.append("prefill only")
+    devices = dict.fromkeys(
+        sp.clean(str(s.environment["device"])) for s in sides.values() if s.environment.get("device")
+    )
+    if devices:
+        words.append(f"on {' and '.join(devices)}")
+    if all(s.settings.get("tp") == 1 for s in sides.values()):
+        words.append("one rank a side")
+    for name, side in sides.items():
+        patched = side.settings.get("shims")
+        if isinstance(patched, (list, tuple)) and patched:
+            words.append(
+                f"the {name} with {', '.join(sp.clean(str(p)) for p in patched)} in place of parts of its own"
+            )
+    return "; ".join(words)
+
+
+def beyond_by_number(comparison: Comparison) -> bool:
+    """Whether the numbers of a requested site are beyond what is allowed, whatever else is wrong."""
+    return any(
+        d.verdict is Verdict.DIVERGED and any(r.verdict is Verdict.DIVERGED for r in d.ratios)
+        for d in requested(comparison)
+    )
+
+
 def token_words(token: TokenRef) -> str:
     """Where a token is and what it says: prompt 3, position 37, id 671 (" parity")."""
     text = f" ({sp.quoted(token.text)})" if token.text else ""
@@ -249,6 +279,12 @@ def worst_token_words(delta: SiteDelta) -> str:
         f"worst token at {place_words(delta.ref)}: {token_words(delta.worst)}, rel-L2 "
         f"{sp.error(delta.worst.value)}"
     )
+
+
+def farthest(comparison: Comparison) -> SiteDelta | None:
+    """The requested site that holds the token with the largest error of all."""
+    known = [d for d in requested(comparison) if d.worst is not None]
+    return max(known, key=lambda d: d.worst.value if d.worst else 0.0, default=None)
 
 
 def worst_requested(comparison: Comparison) -> SiteDelta | None:
