@@ -37,6 +37,7 @@ def _order(made: Capture) -> Capture:
 
 def _chunk(made: Capture) -> Capture:
     """Of every prompt longer than 16 tokens only the rows of its last chunk."""
+    made = replace(made, settings={**made.settings, "chunked_prefill": True, "max_num_batched_tokens": 16})
     return handed(last_chunk_only(made, chunk=16), "all")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hsparity.causes.row_fault import from_absent
@@ -32,7 +33,15 @@ class LastChunkOnly:
             "sglang": "chunked_prefill_size=-1",
             "any": "prefill in one pass, or keep the rows of every chunk",
         }
-        return from_absent(evidence, self, fix)
+        found = from_absent(evidence, self, fix)
+        if found is None or evidence.cand.manifest.settings.get("chunked_prefill") is not False:
+            return found
+        # The rows say what is gone; who dropped them, the settings contradict.
+        doubt = (
+            "the candidate's settings say that prefill was not chunked: then whatever collected the rows cut them, or the "
+            "settings are of another run"
+        )
+        return replace(found, evidence=(*found.evidence, doubt))
 
 
 CAUSE = LastChunkOnly()

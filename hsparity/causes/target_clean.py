@@ -20,7 +20,7 @@ class TargetClean:
     """
     ## What it is
     A note: the target's states are the same on both sides, as claimed: tokens, weights, slots, rows, basis,
-    storage and numbers. What is wrong with a draft's acceptance is not here.
+    storage and numbers, in what was compared: these prompts, passes, layers and devices, and no others.
     ## Why it happens
     Low acceptance also comes from the draft's own side: mode flag, vocabulary map, rope, shared weights. Five
     of 83 public reports read were such cases, and some of those that stayed unsolved may be.
@@ -52,7 +52,7 @@ class TargetClean:
         return Finding(
             code=self.code,
             name=self.name,
-            headline=f"the target is clean: {tested}, {where}",
+            headline=f"the target is clean where it was compared: {tested}, {where}",
             slots=tuple(d.ref for d in wanted),
             tokens=evidence.rows.tokens,
             evidence=LEFT,

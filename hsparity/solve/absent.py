@@ -110,9 +110,11 @@ def skipped(
 
 
 def _where(lost: Mapping[int, int], names: Mapping[int, str]) -> str:
-    """The first 64 rows of p0 and 32 of p1; a count when there are more."""
+    """The first 64 rows of p0 and 32 of p1; the first 78 rows of each of 4 prompts (312 in all)."""
     if len(lost) > 2:
-        return f"the first rows of {len(lost)} prompts ({', '.join(str(n) for n in sorted(set(lost.values()))[:6])})"
+        least, most = min(lost.values()), max(lost.values())
+        each = f"{least} rows of each" if least == most else f"{least} to {most} rows"
+        return f"the first {each} of {len(lost)} prompts ({sum(lost.values())} in all)"
     (first, *rest) = lost.items()
     return f"the first {first[1]} rows of {names[first[0]]}" + "".join(
         f" and {n} of {names[i]}" for i, n in rest
