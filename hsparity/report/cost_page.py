@@ -44,6 +44,7 @@ def _context(cost: DraftCost) -> dict[str, Any]:
         "verdict": Cell(word, TONES[cost.verdict][0]),
         "statement": _sentence(cost.headline),
         "subtitle": _subtitle(cost),
+        "fed": _fed(cost),
         "change": _change(cost),
         "fix": [sp.clean(line) for line in cost.fix],
         "measured": [_measured(b) for b in cost.beside],
@@ -104,6 +105,15 @@ def _engine(side: FedSide | Beside) -> str:
     return sp.clean(f"{side.engine} {side.version}".strip())
 
 
+def _fed(cost: DraftCost) -> str:
+    """What each side feeds the head, slot by slot."""
+    sides = [
+        f"{_engine(side)} feeds it {', '.join(sp.clean(p) for p in side.places)}"
+        for side in (cost.ref, cost.cand)
+    ]
+    return f"{sides[0]}; {sides[1]}."
+
+
 def _change(cost: DraftCost) -> str:
     """What to change: the counterfactual that pays most."""
     ref, cand, best = cost.feed("ref").accepted.value, cost.feed("cand").accepted.value, best_undone(cost)
@@ -131,7 +141,7 @@ def _measured(beside: Beside) -> str:
     assert beside.measured_accepted is not None
     assert beside.predicted_accepted is not None
     text = (
-        f"{_engine(beside)} itself got {spread(beside.measured_accepted)} accepted on boundaries {_boundaries(beside)}; "
+        f"{_engine(beside)} got {spread(beside.measured_accepted)} accepted on boundaries {_boundaries(beside)}; "
         f"{spread(beside.predicted_accepted)} were predicted of the same steps"
     )
     return f"{text}. {_stand_ins(beside)}".strip() if beside.stand_ins else f"{text}."
@@ -142,8 +152,8 @@ def _stand_ins(beside: Beside) -> str:
         return ""
     engine = sp.clean(beside.engine)
     return (
-        f"Measured over {sp.count(len(beside.stand_ins), 'stand-in')} of hsparity's for kernels that {engine} lacks on that "
-        f"machine: it is not {engine}'s own behaviour there."
+        f"{engine} ran with {sp.count(len(beside.stand_ins), 'stand-in')} of hsparity's for kernels that it lacks on that "
+        f"machine; scheduler and models are its own."
     )
 
 

@@ -120,6 +120,8 @@ def _leftover(comparison: Comparison, lead: Finding, left: int) -> str:
         return ""
     if lead.code in BRANCHES:
         return f". {BRANCH[:-1]}"
+    if comparison.floor.kind == "none":
+        return ", which no floor tells from noise"
     known = [d for d in view.requested(comparison) if d.undone is not None and d.floor is not None]
     limit = comparison.floor.limit
     tails = [d.undone.worst <= limit * d.floor.worst for d in known if d.undone and d.floor]

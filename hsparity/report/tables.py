@@ -52,7 +52,7 @@ def requested_table(comparison: Comparison, rows: Sequence[SiteDelta]) -> HtmlTa
     floor = any(d.floor for d in rows)
     other = any(d.cand != d.ref for d in rows)
     heads = [Cell("layer"), Cell("boundary")]
-    heads += [Cell("cand")] if other else []
+    heads += [Cell("cand site", "o")] if other else []
     heads += [Cell("rel-L2")]
     heads += [Cell("floor", "o", aside="p99")] if floor else []
     before = len(heads)
@@ -67,7 +67,7 @@ def requested_table(comparison: Comparison, rows: Sequence[SiteDelta]) -> HtmlTa
         layer, boundary = view.place(d.ref)
         cells = [Cell(layer), Cell(boundary)]
         cells += (
-            [Cell(sp.clean(d.cand) if view.boundary_of(d.cand) is None else view.place(d.cand)[1])]
+            [Cell(sp.clean(d.cand) if view.boundary_of(d.cand) is None else view.place(d.cand)[1], "o")]
             if other
             else []
         )
@@ -256,7 +256,7 @@ def slots_table(slots: Sequence[SlotMatch]) -> HtmlTable:
     )
     caption = (
         "Boundaries, found from the data. The margin is in powers of ten between the best and the next "
-        "best; 1 or more is plain."
+        "best; 1 or more is plain, less is proved where the fit itself reaches the floor."
     )
     if all(s.claimed is None for s in slots):
         heads, rows = (*heads[:3], *heads[4:]), [(*r[:3], *r[4:]) for r in rows]

@@ -81,7 +81,9 @@ def _context(comparison: Comparison) -> dict[str, Any]:
         "redacted": f"{view.REDACTED[:1].upper()}{view.REDACTED[1:]}." if c.redacted else "",
         "scope": view.scope(c),
         "summary": sentences.summary(c),
-        "no_floor": words[:1].upper() + words[1:] if (words := lacking.floor_words(c)) else "",
+        "no_floor": words[:1].upper() + words[1:].partition(";")[0]
+        if (words := lacking.floor_words(c))
+        else "",
         "missing": lacking.missing_reasons(c)[:12],
         "likely": remedy(c),
         "fixes": _fixes(c),
@@ -201,6 +203,10 @@ def _steps(c: Comparison) -> list[tuple[str, str]]:
             out[-1] = (why, f"{out[-1][1]}\n{command}")
         else:
             out.append((why, command))
+    if lacking.floor_words(c) and c.verdict is Verdict.DIVERGED:
+        out.append(
+            ("a floor, against which the numbers can be judged too", "\n".join(commands.floor_commands(c)))
+        )
     if (
         len(c.command) > 1
         and c.verdict is Verdict.DIVERGED
