@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import PurePath
 from typing import Any
 
-from hsparity.model import Comparison, Side
+from hsparity.model import Comparison, Request, Side
 from hsparity.report import spelling as sp
 
 
 def compare_again(
-    comparison: Comparison, spelled: str, file: str, floors: tuple[str, ...] | None = None
+    comparison: Comparison,
+    request: Request,
+    file: str,
+    floors: tuple[str, ...] | None = None,
+    sides: tuple[str, str] | None = None,
 ) -> str:
-    """The comparison's own captures once more, on another request or another floor."""
+    """The comparison's own captures, or two others, on a request, over its own floor or another one."""
+    ref, cand = sides or (comparison.ref.path, comparison.cand.path)
+    asked = [sp.clean(request.spelled)] if request.spelled else []
+    asked += [f"--offset {request.offset}"] if request.offset else []
+    if {request.tokens, comparison.request.tokens} != {"all"}:
+        asked.append(shlex.join(["--tokens", sp.clean(request.tokens)]))
     known = floor_paths(comparison) if floors is None else floors
-    words = ["hsparity", "compare", sp.clean(comparison.ref.path), sp.clean(comparison.cand.path)]
-    floor = [w for path in dict.fromkeys(known) for w in ("--floor", sp.clean(path))]
-    return f"{shlex.join(words)} {sp.clean(spelled)} {shlex.join([*floor, '--json', file])}"
+    over = [w for path in dict.fromkeys(known) for w in ("--floor", sp.clean(path))]
+    if comparison.floor.kind == "tolerance" and floors is None:
+        over += ["--tol", f"{comparison.floor.limit:g}"]
+    over += ["--json", file] if file else []
+    return " ".join(
+        [shlex.join(map(sp.clean, ("hsparity", "compare", ref, cand))), *asked, shlex.join(over)]
+    ).rstrip()
 
 
 def floor_paths(comparison: Comparison) -> tuple[str, ...]:
-    """The captures that were its floor."""
-    return tuple(s.path for s in comparison.others if s.role.startswith("floor"))
+    """The captures that were its floor, a repeat among them."""
+    return tuple(s.path for s in comparison.others)
 
 
 def new_file(name: str) -> str:
-    """Where a result that is made again may go."""
-    return "new.json" if name == "-" else sp.clean(name)
+    """Where a result that is made again may go: beside the one that it was read from, never in its place."""
+    return "again.json" if name == "-" else sp.clean(str(PurePath(name).with_suffix(""))) + "-again.json"
 
 
 def capture_again(

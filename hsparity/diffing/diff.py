@@ -23,7 +23,7 @@ from .result import (
 )
 from .settings import explained, setting_changes
 from .steps import steps
-from .terms import Terms, settle
+from .terms import Terms, floor_words, settle
 
 
 def diff(
@@ -55,7 +55,7 @@ def diff(
         sites=sites,
         findings=findings,
         settings=settings,
-        explained=explained(settings, change is Change.WORSE),
+        explained=explained(settings, change is Change.WORSE, bool(terms.warnings)),
         cost=cost,
         next=steps(old, new, terms, change, settings, names),
         command=command,
@@ -72,7 +72,7 @@ def _snapshot(c: Comparison, name: str) -> Snapshot:
         headline=sp.clean(view.verdict_line(c)),
         sides=f"{ref} against {cand}, {dtypes}",
         compared=f"{view.requested_words(c)}; {view.compared_words(c)}",
-        floor=view.floor_line(c),
+        floor=floor_words(c),
     )
 
 
@@ -171,12 +171,16 @@ def _headline(
     """One sentence."""
     a, b = old.verdict.value.upper(), new.verdict.value.upper()
     verdicts = f"{a} then and now" if a == b else f"{a} then, {b} now"
-    asked = [s for s in sites if s.requested]
+    now_asked = {(d.ref, d.cand) for d in new.deltas if d.requested}
+    asked = [s for s in sites if s.requested and (s.ref, s.cand) in now_asked]
+    earlier = [s for s in sites if s.requested and s.now is not None and (s.ref, s.cand) not in now_asked]
     held = [s for s in asked if s.change is not Change.UNKNOWN]
     total = sp.count(len(asked), "requested site")
     if change is Change.WORSE:
         worse = [s for s in asked if s.change is Change.WORSE]
         parts = [f"{len(worse)} of {total} got worse"] if worse else []
+        before = sum(s.change is Change.WORSE for s in earlier)
+        parts += [f"{sp.count(before, 'site')} asked for only then got worse"] if before else []
         named = [f"{sp.clean(f.code)} {sp.clean(f.name)}" for f in findings if f.change is Change.WORSE]
         if named:
             new_ones = all(f.status == "new" for f in findings if f.change is Change.WORSE)

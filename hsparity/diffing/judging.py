@@ -20,6 +20,7 @@ from hsparity.model import Comparison, Quantiles, Ratio, SiteDelta, Verdict
 from hsparity.report import spelling as sp
 from hsparity.report import view
 
+from .matching import matched
 from .result import Change, SiteChange, Span, Standing
 from .terms import Terms
 
@@ -32,11 +33,10 @@ SHOWN = ("cand", "pair", "ref")  # whose ratio a table shows, where nothing says
 
 def judge_sites(old: Comparison, new: Comparison, terms: Terms) -> tuple[SiteChange, ...]:
     """Every site of either comparison, in the order of the new one; those that only the old one has come last."""
-    then = {(d.ref, d.cand): d for d in old.deltas}
-    now = {(d.ref, d.cand): d for d in new.deltas}
-    shared = sum(bool(d.tokens and now[k].tokens) for k, d in then.items() if k in now)
+    pairs = matched(old, new)
+    shared = sum(bool(then and now and then.tokens and now.tokens) for then, now in pairs)
     z = NormalDist().inv_cdf(1 - ERROR_RATE / (max(shared, 1) * SETS))
-    return tuple(_judge(then.get(key), now.get(key), terms, z) for key in dict.fromkeys([*now, *then]))
+    return tuple(_judge(then, now, terms, z) for then, now in pairs)
 
 
 def _judge(then: SiteDelta | None, now: SiteDelta | None, terms: Terms, z: float) -> SiteChange:

@@ -119,14 +119,14 @@ def _plot(d: Diff) -> Markup | None:
         return None
     then = tuple((float(b), s.then.rel_l2) for b, s in known if s.then)
     now = tuple((float(b), s.now.rel_l2) for b, s in known if s.now)
-    marks = tuple(b for b, s in known if s.requested)
+    marks = tuple(b for b, s in known if s.change is Change.WORSE)
     return draw(
         Plot(
             (
                 Curve("then", then, "muted", "6 4"),
                 Curve("now", now, "bad" if d.change is Change.WORSE else "ink"),
             ),
-            marks=marks if len(marks) <= 16 else (),
+            marks=marks,
             marked=1,
             label="Median relative L2 error by boundary on a log scale, then and now",
             ends=(known[0][0], known[-1][0]),
@@ -139,7 +139,8 @@ def _plot_caption(d: Diff) -> str:
     worse = sum(s.change is Change.WORSE for _, s in known)
     if all(s.change is Change.UNKNOWN for _, s in known):
         return "Median rel-L2 then (dashed) and now. The two are not held against one another; the warnings say why."
-    return f"Median rel-L2 then (dashed) and now: worse at {worse} of {sp.count(len(known), 'boundary', 'boundaries')}."
+    marked = f", which {'is' if worse == 1 else 'are'} marked" if worse else ""
+    return f"Median rel-L2 then (dashed) and now: worse at {worse} of {sp.count(len(known), 'boundary', 'boundaries')}{marked}."
 
 
 def _finding(finding: FindingChange) -> dict[str, Any]:

@@ -59,9 +59,14 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def explained(changes: tuple[SettingChange, ...], worse: bool) -> str:
-    """What the changes are worth: one sentence."""
+def explained(changes: tuple[SettingChange, ...], worse: bool, warned: bool) -> str:
+    """What the changes are worth: one sentence. `warned`: something beside the sides was not the same."""
     ran = [c for c in changes if c.kind != "environment"]
+    if not changes and warned:
+        return (
+            "No engine, release, setting or package of the two sides changed. What was asked of them, or what they were held "
+            "against, did: see the warnings."
+        )
     if not changes:
         return (
             "Nothing that was recorded changed: no engine, release, setting or package. What is left is what one engine "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,9 +13,12 @@ from hsparity.model import Comparison, Quantiles, Side, SiteDelta
 from hsparity.report import spelling as sp
 from hsparity.report import view
 
-from .commands import capture_again, compare_again, new_file
+from . import names as model_names
+from .commands import capture_again, compare_again, floor_paths, new_file
+from .matching import by_reference, shared
 
 CLOSE = 1e-6  # floors that are the same numbers, written and read again
+_SIZE = re.compile(r", [\d,]+ prompts?, [\d,]+ tokens?(?=[,)])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +43,8 @@ class Terms:
 def settle(old: Comparison, new: Comparison, names: tuple[str, str]) -> Terms:
     """The terms of two comparisons called `names`. Raises E255 when nothing is comparable."""
     _refuse_other_model(old, new, names)
-    shared = _shared(old, new)
-    if not shared:
+    both = shared(old, new)
+    if not both:
         raise HsparityError(
             "E255",
             "the two results share no site",
@@ -48,16 +52,18 @@ def settle(old: Comparison, new: Comparison, names: tuple[str, str]) -> Terms:
             _to_share(old, new, names[1]),
         )
     prompts = _prompts(old, new)
+    tokens = prompts or _tokens(old, new)
     said = {
         "model": _model_unsure(old, new),
         "prompts": prompts,
-        "tokens": prompts or _tokens(old, new),
-        "floor": _floor(old, new, shared),
+        "tokens": tokens,
+        "floor": _floor(old, new, () if tokens else both),
         "request": _request(old, new),
         "version": _version(old, new),
         "evidence": _evidence(old, new),
     }
     engines = [_other_engine(a, b) for a, b in _sides(old, new)]
+    engines += [_other_sites(old, new, both)]
     return Terms(
         model=not said["model"],
         prompts=not said["prompts"],
@@ -119,25 +125,19 @@ def _sites(comparison: Comparison) -> str:
 def _to_share(old: Comparison, new: Comparison, name: str) -> str:
     """What makes the new comparison hold sites of the old one."""
     mechanisms = [c.cand.settings.get("mechanism") for c in (old, new)]
-    again = compare_again(new, old.request.spelled, new_file(name))
+    again = compare_again(new, old.request, new_file(name))
     if mechanisms[0] == mechanisms[1]:
         return again
     # Hooks give boundaries, the engine's own path gives slots: the candidate is captured the way it was.
     out = f"{new.cand.path}-again"
-    again = compare_again(replace(new, cand=replace(new.cand, path=out)), old.request.spelled, new_file(name))
+    again = compare_again(replace(new, cand=replace(new.cand, path=out)), old.request, new_file(name))
     return f"{capture_again(new.cand, new.cand.path, out, settings=old.cand.settings)}\n{again}"
-
-
-def _shared(old: Comparison, new: Comparison) -> list[tuple[SiteDelta, SiteDelta]]:
-    now = {(d.ref, d.cand): d for d in new.deltas}
-    return [(d, now[d.ref, d.cand]) for d in old.deltas if (d.ref, d.cand) in now]
 
 
 def _model_unsure(old: Comparison, new: Comparison) -> str:
     then, now = old.ref, new.ref
     hashed = bool(then.weights_sha256 and now.weights_sha256)
-    names = [s.model.rstrip("/").rsplit("/", 1)[-1] for s in (then, now)]
-    if hashed or names[0] == names[1]:
+    if hashed or model_names.same(then.model, now.model):
         return ""
     return sp.clean(
         f"the model is called {then.model} then and {now.model} now, and the weights were not hashed on both sides: "
@@ -150,6 +150,17 @@ def _other_engine(then: Side, now: Side) -> str:
         return ""
     role = {"ref": "reference", "cand": "candidate"}.get(then.role, then.role)
     return sp.clean(f"the {role} is another engine: {then.engine} then, {now.engine} now")
+
+
+def _other_sites(old: Comparison, new: Comparison, both: tuple[tuple[SiteDelta, SiteDelta], ...]) -> str:
+    """That one boundary of the reference is held by two sites of the candidate."""
+    a, b = old.request.offset, new.request.offset
+    if a != b:
+        return f"--offset {a} then, {b} now: each boundary of the reference is held against another one of the candidate"
+    if not by_reference(old, new):
+        return ""
+    kinds = [sp.clean(site.cand.partition(".")[0]) for site in both[0]]
+    return f"the candidate's states are of a {kinds[0]} then, of a {kinds[1]} now: held by the reference's boundary"
 
 
 OTHER_TOKENS = "no number is held against another, because other tokens alone can move it"
@@ -185,14 +196,22 @@ def _tokens(old: Comparison, new: Comparison) -> str:
     return f"of the same prompts {then} could be held side by side then, {now} now: {OTHER_TOKENS}"
 
 
-def _floor(old: Comparison, new: Comparison, shared: list[tuple[SiteDelta, SiteDelta]]) -> str:
+def _floor(old: Comparison, new: Comparison, both: tuple[tuple[SiteDelta, SiteDelta], ...]) -> str:
+    """`both`: sites whose floors are of the same tokens, and must be the same figures. Without any, the captures that
+    were the floor must be the same."""
     a, b = old.floor, new.floor
     same = a.kind == b.kind and _near(a.limit, b.limit) and _near(a.resolution, b.resolution)
-    if same and all(_alike(x.floor, y.floor) for x, y in shared if x.tokens and y.tokens):
+    same = same and (bool(both) or floor_paths(old) == floor_paths(new))
+    if same and all(_alike(x.floor, y.floor) for x, y in both if x.tokens and y.tokens):
         return ""
-    lines = [view.floor_line(c) for c in (old, new)]
+    lines = [floor_words(c) for c in (old, new)]
     words = f"{lines[0]} then, {lines[1]} now" if lines[0] != lines[1] else f"{lines[0]}, measured anew"
     return f"other floor: {words}; ratios and verdicts are not held against one another, rel-L2 is"
+
+
+def floor_words(comparison: Comparison) -> str:
+    """The floor without the size of its captures, of which a comparison may have taken a part."""
+    return _SIZE.sub("", view.floor_line(comparison))
 
 
 def _near(a: float, b: float) -> bool:
@@ -207,12 +226,10 @@ def _alike(a: Quantiles | None, b: Quantiles | None) -> bool:
 
 def _request(old: Comparison, new: Comparison) -> str:
     a, b = old.request, new.request
-    if (a.boundaries, a.offset) == (b.boundaries, b.offset):
+    # Under another offset "all" reaches other boundaries, and is one request.
+    if a.boundaries == b.boundaries or (a.offset != b.offset and a.spelled == b.spelled):
         return ""
-    words = [
-        view.requested_words(c) + (f", offset {c.request.offset:+d}" if a.offset != b.offset else "")
-        for c in (old, new)
-    ]
+    words = [view.requested_words(c) for c in (old, new)]
     return (
         f"other layers were asked for: {words[0]} then, {words[1]} now; only sites that both compared are held "
         "against each other"

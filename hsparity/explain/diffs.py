@@ -10,8 +10,8 @@ TEXTS = (
         "nothing-in-common",
         "hsparity diff was given two results of which nothing can be held against the other.",
         "They are of different models (another architecture, layer count, hidden size, or other weights of the "
-        "reference), or no pair of sites is in both: other layers were compared, or the candidate was captured "
-        "by hooks then and on the engine's own path now, whose slots are other sites.",
+        "reference), or no boundary of the reference is in both: other layers were compared. Another --offset, and slots "
+        "beside boundaries, are held by the reference's boundary.",
         "The message shows what each result is of. Compare the new captures again on the old request, with the "
         "command it gives; results of several models stand side by side in `hsparity overview FOLDER`.",
     ),

@@ -9,7 +9,7 @@ TEXTS = (
         "exit 0",
         "parity",
         "Every compared layer lies within the floor, or the gate (--fail-on, [gate] in hsparity.toml) lets pass what was "
-        "found and says so on stderr.",
+        "found and says so on stderr. Of hsparity diff: nothing got worse.",
     ),
     Entry(
         "exit 1",
@@ -17,7 +17,8 @@ TEXTS = (
         "At least one requested layer lies outside the floor, or a structural finding is proved by its "
         "margin. "
         "An offset that aligns perfectly is still a divergence: the verdict is on what was claimed. With a gate: what "
-        "--fail-on names was found, or a limit of [gate] is exceeded.",
+        "--fail-on names was found, or a limit of [gate] is exceeded. Of hsparity diff: a cause is new, the verdict fell, or a "
+        "site is worse by more than its intervals allow.",
     ),
     Entry(
         "exit 2",
@@ -28,7 +29,9 @@ TEXTS = (
         "exit 3",
         "inconclusive",
         "Nothing could be compared, or nothing says what is noise. The report names what is missing and "
-        "the command that would settle it. With a gate, also: a limit of [gate] could not be checked.",
+        "the command that would settle it. With a gate, also: a limit of [gate] could not be checked. Of hsparity diff: "
+        "what may have got worse could not be held against what it was, or --update was given a result that asks for fewer "
+        "layers than the one it would replace.",
     ),
     Entry("exit 4", "engine", "An engine failed while capturing, or cannot do what was asked (E3xx)."),
     Entry(

@@ -21,7 +21,7 @@ from hsparity.diffing.result import SCHEMA, Change, Diff, Span
 from hsparity.diffing.terminal import render as terminal
 from hsparity.errors import HsparityError
 from hsparity.model import Comparison, Cost, Finding, Verdict, from_json, to_json
-from hsparity.report import Options
+from hsparity.report import Options, reporters
 from tests.golden.cases import CASES
 from tests.golden.fixtures import ASKED, comparison, delta, q
 from tests.unit.test_report_html import Page
@@ -160,7 +160,7 @@ def test_under_another_floor_errors_are_held_not_ratios() -> None:
     assert any(w.startswith("other floor: ") and "measured anew" in w for w in found.warnings)
     assert found.next[0].command == (
         "hsparity compare captures/hf-bf16 captures/vllm-bf16 --layers 2,30,58 --floor captures/hf-fp32 "
-        "--floor captures/hf-bf16 --json new.json"
+        "--floor captures/hf-bf16 --json new-again.json"
     )
     # What did move is seen in rel-L2.
     far = [replace(d, metrics={**d.metrics, "rel_l2": q(d.metrics["rel_l2"].p50 * 9)}) for d in halved]
@@ -266,8 +266,9 @@ def test_other_models_and_results_without_a_shared_site_are_refused() -> None:
             "E255",
             ["old  a.json", "new  b.json"],
         )
+    embeddings = replace(healthy(), deltas=healthy().deltas[:1])
     with pytest.raises(HsparityError) as caught:
-        diff(healthy(), CASES["several"]())
+        diff(embeddings, CASES["several"]())
     assert "slot.000 on boundary.003" in caught.value.notes[1]
     assert "hsparity compare " in caught.value.help
     unknown = [
@@ -319,6 +320,90 @@ def test_the_html_page_is_whole() -> None:
     assert json.loads(data) == json.loads(found.to_json())
 
 
+def test_another_offset_is_held_by_the_reference_and_its_verdict_counts() -> None:
+    """The candidate's sites are others by what was asked: the sites still answer one question, and the next step is the
+    old offset."""
+    base = healthy()
+    moved = [replace(delta(b, 60.0, b in ASKED), cand=f"boundary.{b - 1:03d}") for b in range(1, 62)]
+    asked = replace(base.request, offset=1)
+    now = replace(base, deltas=tuple(moved), request=asked, verdict=Verdict.DIVERGED)
+    found = diff(base, now)
+    assert (found.exit_code, found.verdict, words(found)) == (1, Change.WORSE, {"worse"})
+    assert found.warnings[0].startswith("--offset 0 then, 1 now: ")
+    assert "see the warnings" in found.explained
+    assert found.next[0].command.startswith(
+        "hsparity compare captures/hf-bf16 captures/vllm-bf16 --layers 2,30,58 --floor"
+    )
+    assert diff(now, base).exit_code == 0
+
+
+def test_slots_are_held_against_boundaries_by_the_reference() -> None:
+    found = diff(healthy(), CASES["several"]())
+    site = next(s for s in found.sites if s.cand == "slot.000")
+    assert (found.exit_code, site.ref, site.change) == (1, "boundary.003", Change.WORSE)
+    assert site.then is not None
+    assert any(
+        w.startswith("the candidate's states are of a boundary then, of a slot now") for w in found.warnings
+    )
+
+
+def test_another_choice_of_tokens_is_one_compare_away() -> None:
+    """The captures hold them already, and their floor is not called another one for being of fewer tokens."""
+    base = healthy()
+    rows = [replace(d, tokens=20, floor=q(d.floor.p50 * 1.1) if d.floor else None) for d in base.deltas]
+    now = replace(
+        base,
+        request=replace(base.request, tokens="0:5"),
+        alignment=replace(base.alignment, tokens=20),
+        deltas=tuple(rows),
+    )
+    found = diff(base, now, ("base.json", "runs/tok.json"))
+    assert [step.command for step in found.next] == [
+        "hsparity compare captures/hf-bf16 captures/vllm-bf16 --layers 2,30,58 --tokens all --floor captures/hf-fp32 "
+        "--floor captures/hf-bf16 --json runs/tok-again.json"
+    ]
+    assert not [w for w in found.warnings if w.startswith("other floor")]
+    assert "Nothing that was recorded changed" not in found.explained
+    assert " tokens, limit" not in found.now.floor
+
+
+def test_worse_always_says_what_to_type() -> None:
+    """Also where nothing that is recorded changed, and where the engines are others."""
+    again = diff(healthy(), diverged(), ("a.json", "b.json"))
+    assert [s.command for s in again.next] == ["hsparity report b.json -v"]
+    other = replace(diverged(), cand=replace(healthy().cand, engine="sglang", path="captures/sglang"))
+    found = diff(healthy(), other)
+    assert found.exit_code == 1
+    assert "hsparity compare captures/vllm-bf16 captures/sglang --layers all --floor captures/hf-fp32" in (
+        found.next[0].command
+    )
+
+
+def test_only_boundaries_that_got_worse_are_marked() -> None:
+    rows = [delta(b, 40.0 if b == 31 else 0.95, b in ASKED) for b in range(62)]
+    marks = {
+        name: page(diff(healthy(), replace(healthy(), deltas=r))).count('r="4.5"')
+        for name, r in (("one", tuple(rows)), ("none", healthy().deltas))
+    }
+    assert marks == {"one": 1, "none": 0}
+
+
+def test_what_was_asked_for_now_is_counted() -> None:
+    less = [replace(d, requested=d.ref == "boundary.003") for d in healthy().deltas]
+    asked = replace(healthy().request, boundaries=(3,), layers=(2,), spelled="--layers 2")
+    now = replace(healthy(), deltas=tuple(less), request=asked)
+    assert "1 of 1 requested site moved" in diff(healthy(), now).headline
+
+
+def test_a_bundled_model_and_its_folder_are_one_model() -> None:
+    def called(name: str) -> Comparison:
+        return replace(healthy(), ref=replace(healthy().ref, model=name, weights_sha256=""))
+
+    names = ("tiny:llama", "/cache/models/tiny-llama-5c21a5665983", "/cache/models/tiny-llama-000000000000")
+    codes = [diff(called(names[i]), called(names[j])).exit_code for i, j in ((0, 1), (1, 0), (1, 2))]
+    assert codes == [0, 0, 3]
+
+
 def saved(folder: Path, **results: Comparison) -> list[str]:
     for name, result in results.items():
         (folder / f"{name}.json").write_text(to_json(result), encoding="utf-8")
@@ -343,6 +428,35 @@ def test_a_baseline_is_replaced_only_where_nothing_got_worse(tmp_path: Path) -> 
     assert invoke(["diff", old, new, "--update", "-q"]) == 0
     assert Path(old).read_bytes() == Path(new).read_bytes()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.json", "new.json", "old.json"]
+
+
+def test_a_page_becomes_a_baseline_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both inputs may be pages; a baseline that is called as a page is refused before anything is read."""
+    (old,) = saved(tmp_path, old=healthy(0.95))
+    page_of = tmp_path / "new.html"
+    page_of.write_text(reporters()["html"].render(healthy(0.96), Options()), encoding="utf-8")
+    assert invoke(["diff", old, str(page_of), "--update", "-q"]) == 0
+    assert to_json(from_json(Path(old).read_text(encoding="utf-8"))) == to_json(healthy(0.96))
+    before = page_of.read_bytes()
+    assert invoke(["diff", str(page_of), old, "--update"]) == 2
+    assert "error[E103]" in capsys.readouterr().err
+    assert page_of.read_bytes() == before
+    assert invoke(["diff", str(page_of), old, "-q"]) == 0
+
+
+def test_a_baseline_is_not_replaced_by_a_result_that_asks_for_less(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    less = [replace(d, requested=d.ref == "boundary.003") for d in healthy().deltas]
+    asked = replace(healthy().request, boundaries=(3,), layers=(2,), spelled="--layers 2")
+    old, new = saved(tmp_path, old=healthy(), new=replace(healthy(), deltas=tuple(less), request=asked))
+    before = Path(old).read_bytes()
+    assert invoke(["diff", old, new, "-q"]) == 0
+    assert invoke(["diff", old, new, "--update", "-q"]) == 3
+    shown = capsys.readouterr()
+    assert "was not asked for layer 30, boundary 31, layer 58, boundary 59" in shown.err
+    assert Path(old).read_bytes() == before
+    assert invoke(["diff", new, old, "--update", "-q"]) == 0
 
 
 def test_what_is_read_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
