@@ -11,7 +11,11 @@ from .result import Entry
 AXES = ("model", "reference", "candidate", "settings")
 MOST_COLUMNS = 8
 ABSENT = "-"
-SIDES = ("ref ", "cand ")  # how the settings of a side begin; other facts are about the question
+SIDES = ("ref ", "cand ")  # how the settings of a side begin
+QUESTION = ("asked", "tokens", "offset")  # always told where they differ
+MOST_TOLD, FEW_TOLD = 6, 3
+
+Facts = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +48,78 @@ def model_names(entries: Sequence[Entry]) -> dict[str, str]:
 
 
 def varying(entries: Sequence[Entry]) -> tuple[str, ...]:
-    """Settings of the sides in which results differ although model and both releases are the same."""
+    """A few facts that tell results apart although model and both releases are the same."""
     names = model_names(entries)
-    groups: dict[tuple[str, str, str], list[Entry]] = {}
+    groups: dict[tuple[str, ...], list[Entry]] = {}
     for e in entries:
         groups.setdefault((names[e.file], e.ref, e.cand), []).append(e)
-    keys = dict.fromkeys(key for e in entries for key in e.facts)
-    sides = [k for k in keys if k.startswith(SIDES)]
-    return tuple(k for k in sides if any(_differs(group, k) for group in groups.values()))
+    keys = [k for k in _keys(entries) if k in QUESTION or k.startswith(SIDES)]
+    keys = [k for k in keys if any(_differs(group, k) for group in groups.values())]
+    return tuple(k for k in keys if k in _telling(entries, keys, list(groups.values())))
 
 
-def differing(entries: Sequence[Entry]) -> dict[str, tuple[tuple[str, str], ...]]:
-    """By file: every fact in which results with the same two engines differ, whatever their releases, and its value."""
+def differing(entries: Sequence[Entry]) -> dict[str, tuple[Facts, Facts]]:
+    """By file: facts in which results with the same two engines differ, whatever their releases: the few that tell them
+    apart, and the rest."""
+    names = model_names(entries)
     groups: dict[tuple[str, str], list[Entry]] = {}
     for e in entries:
         groups.setdefault((e.ref.split(" ")[0], e.cand.split(" ")[0]), []).append(e)
     found = {}
     for group in groups.values():
-        keys = [k for k in dict.fromkeys(k for e in group for k in e.facts) if _differs(group, k)]
+        keys = [k for k in _keys(group) if _differs(group, k)]
+        parts: dict[tuple[str, ...], list[Entry]] = {}
         for e in group:
-            found[e.file] = tuple((k, e.facts.get(k, ABSENT)) for k in keys)
+            parts.setdefault((names[e.file], e.ref, e.cand), []).append(e)
+        telling = _telling(group, keys, list(parts.values()))
+        for e in group:
+            facts = [(k, e.facts.get(k, ABSENT)) for k in keys]
+            found[e.file] = (
+                tuple(f for f in facts if f[0] in telling),
+                tuple(f for f in facts if f[0] not in telling),
+            )
     return found
+
+
+def _telling(entries: Sequence[Entry], keys: Sequence[str], parts: list[list[Entry]]) -> set[str]:
+    """About MOST_TOLD of `keys`: what was asked, how it was judged, and then, one by one, the setting that parts most of
+    the results that the columns and those before it leave together. What only some results record comes last."""
+    chosen = [k for k in keys if not k.startswith(SIDES)]
+    for key in chosen:
+        parts = _parted(parts, key)
+    rest = [k for k in keys if k.startswith(SIDES)]
+    everywhere = {k for k in rest if all(k in e.facts for e in entries)}
+    told: list[str] = []
+    while rest and len(chosen) + len(told) < MOST_TOLD:
+        gain = {k: len(_parted(parts, k)) - len(parts) for k in rest}
+        best = max(rest, key=lambda k: (gain[k] > 0 and k in everywhere, gain[k]))
+        if not gain[best]:
+            break
+        told.append(best)
+        rest.remove(best)
+        parts = _parted(parts, best)
+    if not told:
+        # Where no setting tells any apart, those that came with a release are still worth a few words.
+        names = model_names(entries)
+        models = [[e for e in entries if names[e.file] == name] for name in dict.fromkeys(names.values())]
+        told = [k for k in rest if any(_differs(model, k) for model in models)][:FEW_TOLD]
+    return {*chosen, *told}
+
+
+def _parted(parts: list[list[Entry]], key: str) -> list[list[Entry]]:
+    out: list[list[Entry]] = []
+    for part in parts:
+        by: dict[str, list[Entry]] = {}
+        for e in part:
+            by.setdefault(e.facts.get(key, ABSENT), []).append(e)
+        out += by.values()
+    return out
+
+
+def _keys(entries: Sequence[Entry]) -> list[str]:
+    """Every fact; what was asked stands first."""
+    keys = dict.fromkeys(key for e in entries for key in e.facts)
+    return [*(k for k in QUESTION if k in keys), *(k for k in keys if k not in QUESTION)]
 
 
 def shared(entries: Sequence[Entry]) -> Shared:
@@ -75,9 +130,8 @@ def shared(entries: Sequence[Entry]) -> Shared:
         values = {value[e.file] if value is not None else _release(e, axis) for e in entries}
         if len(values) == 1:
             axes.append((axis, values.pop()))
-    keys = dict.fromkeys(key for e in entries for key in e.facts)
     facts = tuple(
-        (k, entries[0].facts[k]) for k in keys if k in entries[0].facts and not _differs(entries, k)
+        (k, entries[0].facts[k]) for k in _keys(entries) if k in entries[0].facts and not _differs(entries, k)
     )
     return Shared(tuple(axes), facts)
 
@@ -86,8 +140,8 @@ def matrix(entries: Sequence[Entry]) -> Matrix:
     """Results by what varies: the candidate makes the columns where it can, else the axis with fewest values."""
     names, facts = model_names(entries), varying(entries)
     # Where only one side's settings vary, its name stands in the heading.
-    roles = {k.split(" ")[0] for k in facts}
-    cut = len(next(iter(roles))) + 1 if len(roles) == 1 else 0
+    roles = {k.split(" ")[0] if k.startswith(SIDES) else "" for k in facts}
+    cut = len(next(iter(roles))) + 1 if len(roles) == 1 and "" not in roles else 0
     titles = {"settings": f"{next(iter(roles))} settings" if cut else "settings"}
     value_of: dict[str, Callable[[Entry], str]] = {
         "model": lambda e: names[e.file],

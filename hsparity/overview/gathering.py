@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hsparity import __version__
+from hsparity.diffing import names as named
 from hsparity.diffing.settings import flat
 from hsparity.drafter.result import DraftCost, FedSide
 from hsparity.errors import HsparityError
-from hsparity.model import Comparison, Side, Verdict
+from hsparity.model import Comparison, Side
 from hsparity.report import spelling as sp
 from hsparity.report import view
 
 from .result import SCHEMA, DraftEntry, Entry, Overview, Skipped
+from .standing import VERDICTS, badness, excess_of, why_diverged
 
 Result = Comparison | DraftCost
 MOST_BYTES = 1 << 28  # results stay far under it; a data set may not
 NAMED = 4  # files named in an error
+FAMILY = "hsparity."  # how the schema of every saved result begins
+OWN = ("hsparity.comparison/", "hsparity.draft-cost/")  # what is shown
 
 
 def gather(
@@ -31,8 +36,8 @@ def gather(
 ) -> Overview:
     """The results in `folder` and below, worst first; `leave` names real paths that are not looked at, `tell` is told how
     many files are read of how many. Raises E256."""
-    entries: list[tuple[Entry, tuple[str, ...]]] = []
-    costs: list[tuple[str, DraftCost]] = []
+    entries: list[tuple[Entry, _Captures]] = []
+    costs: list[tuple[DraftEntry, _Captures]] = []
     skipped: list[Skipped] = []
     paths = list(_files(folder, skipped))
     for i, path in enumerate(paths):
@@ -44,23 +49,62 @@ def gather(
         try:
             found = _read(path, read)
         except HsparityError as error:
-            skipped.append(Skipped(name, "; ".join(error.notes) or error.message))
+            skipped.append(Skipped(name, "; ".join(error.notes) or error.message, _other_schema(path)))
             continue
         if isinstance(found, Comparison):
-            entries.append((_entry(folder, path, found), _pair(found.ref, found.cand)))
+            of = _captures(path, found.ref, found.cand, found.ref.model, found.redacted)
+            entries.append((_entry(folder, path, found), of))
         else:
-            costs.append((name, found))
+            of = _captures(path, found.ref, found.cand, found.model, found.redacted)
+            costs.append((_draft(folder, name, found), of))
     if not entries and not costs:
         raise _nothing(folder, skipped)
-    priced, left = _priced(entries, costs)
+    called = named.shown([e.model for e, _ in entries] + [d.model for d, _ in costs])
+    priced = [replace(e, model=called[e.model]) for e in _priced(entries, costs)]
+    drafts = [replace(d, model=called[d.model]) for d, _ in costs]
     return Overview(
         SCHEMA,
         __version__,
         str(folder),
-        tuple(sorted(priced, key=_badness)),
-        tuple(_draft(folder, name, cost) for name, cost in left),
+        tuple(sorted(priced, key=badness)),
+        tuple(sorted(drafts, key=lambda d: (VERDICTS.index(d.verdict), d.file))),
         tuple(skipped),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Captures:
+    """What tells whether two results are of the same two captures."""
+
+    sides: tuple[str, ...]  # path, engine and version of each; empty where they were taken out
+    model: str
+    place: Path | None  # the result's folder, where a path of a side is relative to some folder
+
+
+def _captures(path: Path, ref: Side | FedSide, cand: Side | FedSide, model: str, redacted: bool) -> _Captures:
+    whole = all(Path(s.path).is_absolute() for s in (ref, cand))
+    sides = () if redacted else tuple(part for s in (ref, cand) for part in (s.path, s.engine, s.version))
+    return _Captures(sides, model, None if whole else path.parent)
+
+
+def _same_captures(a: _Captures, b: _Captures) -> bool:
+    """Whether both are of one pair; no, where that is in doubt."""
+    models = not a.model or not b.model or named.same(a.model, b.model)
+    return bool(a.sides) and a.sides == b.sides and models and a.place == b.place
+
+
+def _other_schema(path: Path) -> str:
+    """The schema of a saved result that is of another kind than those shown; empty for any other file."""
+    try:
+        if not path.is_file() or path.stat().st_size > MOST_BYTES:
+            return ""
+        text = path.read_text(encoding="utf-8")
+        raw = json.loads(text) if f'"{FAMILY}' in text else None
+    except (OSError, ValueError, RecursionError):
+        return ""
+    schema = raw.get("schema") if isinstance(raw, dict) else None
+    known = isinstance(schema, str) and schema.startswith(FAMILY) and not schema.startswith(OWN)
+    return sp.clean(schema) if known and isinstance(schema, str) else ""
 
 
 def _files(folder: Path, skipped: list[Skipped]) -> Iterator[Path]:
@@ -97,19 +141,20 @@ def _nothing(folder: Path, skipped: list[Skipped]) -> HsparityError:
 
 def _entry(folder: Path, path: Path, c: Comparison) -> Entry:
     worst, lead = view.worst_requested(c), view.leading(c)
-    excess, over = _excess(c)
+    excess, over = excess_of(c)
     facts = {
         **{f"ref {k}": v for k, v in _settings(c.ref).items()},
         **{f"cand {k}": v for k, v in _settings(c.cand).items()},
         "asked": sp.clean(c.request.spelled.rsplit("--", 1)[-1]) or "-",
         "tokens": sp.clean(c.request.tokens),
+        **({"offset": f"{c.request.offset:+d}"} if c.request.offset else {}),
         "floor": view.FLOOR_WORDS.get(c.floor.kind, sp.clean(c.floor.kind)),
         "hsparity": sp.clean(c.hsparity),
     }
     return Entry(
         file=path.relative_to(folder).as_posix(),
         report=_page_beside(path).relative_to(folder).as_posix(),
-        model=sp.clean(c.ref.model).rstrip("/").rsplit("/", 1)[-1] or "-",
+        model=c.ref.model,
         weights=c.ref.weights_sha256[:8],
         ref=_engine(c.ref),
         cand=_engine(c.cand),
@@ -124,6 +169,7 @@ def _entry(folder: Path, path: Path, c: Comparison) -> Entry:
         compared=view.compared_words(c),
         facts=facts,
         accepted=f"{c.cost.ref:.2f} → {c.cost.cand:.2f}" if c.cost is not None else "",
+        why=why_diverged(c, excess, over),
     )
 
 
@@ -140,54 +186,13 @@ def _engine(side: Side | FedSide) -> str:
     return sp.clean(f"{side.engine} {side.version}".strip()) or "-"
 
 
-def _excess(c: Comparison) -> tuple[float, str]:
-    """(how many times the yardstick the worst requested site stands at, the yardstick)."""
-    worst = view.worst_requested(c)
-    if worst is None:
-        return math.nan, ""
-    ratios = [r.median for r in view.main_ratios(worst) if math.isfinite(r.median)]
-    error = view.rel_l2(worst).p50
-    if ratios:
-        return max(ratios), "floor"
-    if c.floor.kind == "tolerance" and c.floor.limit > 0:
-        return error / c.floor.limit, "tolerance"
-    if worst.floor is not None and worst.floor.p50 > 0:
-        return error / worst.floor.p50, "floor"
-    return (error / c.floor.resolution, "half-ulp") if c.floor.resolution > 0 else (math.nan, "")
-
-
-def _badness(entry: Entry) -> tuple[float, str]:
-    """Largest excess first; what has none stands first where it diverged, last elsewhere."""
-    unknown = math.inf if entry.verdict is Verdict.DIVERGED else -1.0
-    return (-(unknown if math.isnan(entry.excess) else entry.excess), entry.file)
-
-
-def _pair(ref: Side | FedSide, cand: Side | FedSide) -> tuple[str, ...]:
-    """What tells that a draft head was priced on the captures of a comparison."""
-    return tuple(part for s in (ref, cand) for part in (s.path, s.engine, s.version))
-
-
-def _priced(
-    entries: list[tuple[Entry, tuple[str, ...]]], costs: list[tuple[str, DraftCost]]
-) -> tuple[list[Entry], list[tuple[str, DraftCost]]]:
-    """Entries with the cost to a draft head beside them, and the costs that belong to none or share one."""
-    by_pair: dict[tuple[str, ...], tuple[str, DraftCost]] = {}
-    left = []
-    known = {pair for _, pair in entries}
-    for name, cost in costs:
-        pair = _pair(cost.ref, cost.cand)
-        if pair in known and pair not in by_pair:
-            by_pair[pair] = (name, cost)
-        else:
-            left.append((name, cost))
-    priced = []
-    for entry, pair in entries:
-        if pair in by_pair:
-            name, cost = by_pair[pair]
-            priced.append(replace(entry, accepted=_accepted(cost), accepted_file=name))
-        else:
-            priced.append(entry)
-    return priced, left
+def _priced(entries: list[tuple[Entry, _Captures]], costs: list[tuple[DraftEntry, _Captures]]) -> list[Entry]:
+    """Entries with the cost to a draft head beside them, where a result of the same captures says it."""
+    out = []
+    for entry, captures in entries:
+        one = next((d for d, of in costs if _same_captures(captures, of)), None)
+        out.append(entry if one is None else replace(entry, accepted=one.accepted, accepted_file=one.file))
+    return out
 
 
 def _accepted(cost: DraftCost) -> str:
@@ -203,4 +208,5 @@ def _draft(folder: Path, name: str, cost: DraftCost) -> DraftEntry:
         _engine(cost.cand),
         cost.verdict,
         _accepted(cost),
+        cost.model,
     )

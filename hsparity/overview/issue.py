@@ -32,20 +32,22 @@ def render(overview: Overview, path: str) -> str:
             names[e.file],
             e.ref,
             e.cand,
-            settings_words(facts[e.file]),
+            settings_words(facts[e.file][0]),
             e.layer,
-            title(e),
+            "; ".join(p for p in (title(e), e.why) if p),
             e.accepted,
         ]
         lines.append(f"| {word} | {' | '.join(escaped(c) for c in cells)} |")
     parts += ["\n".join(lines)] if entries else []
     parts += [
-        f"- draft {escaped(d.draft)}, [{d.verdict.value}]({link(folder, d.report, path)}): {escaped(d.ref)} → "
+        f"- draft {escaped(d.draft)} of {escaped(d.model)}, "
+        f"[{d.verdict.value}]({link(folder, d.report, path)}): {escaped(d.ref)} → "
         f"{escaped(d.cand)}, accepted {escaped(d.accepted)}"
         for d in overview.drafts
     ]
-    words = skipped_words(overview)
-    if words:
-        listed = "\n".join(f"- {escaped(s.file)}: {escaped(s.why)}" for s in overview.skipped)
-        parts.append(f"{escaped(words)}:\n\n{listed}")
+    other, none = skipped_words(overview)
+    parts += [f"{escaped(other)}."] if other else []
+    if none:
+        listed = "\n".join(f"- {escaped(s.file)}: {escaped(s.why)}" for s in overview.skipped if not s.schema)
+        parts.append(f"{escaped(none)}:\n\n{listed}")
     return "\n\n".join([*parts, f"Made by hsparity {sp.clean(overview.hsparity)}."]) + "\n"

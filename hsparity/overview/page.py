@@ -12,7 +12,7 @@ from hsparity.report import spelling as sp
 from hsparity.report.tables import TONES, Cell, HtmlTable
 from hsparity.report.to_html import script, style_sheet, template
 
-from .axes import differing, matrix, model_names, settings_words, shared
+from .axes import ABSENT, Facts, differing, matrix, model_names, settings_words, shared
 from .result import DraftEntry, Entry, Overview
 from .words import SAID, counted, excess, link, skipped_words, title
 
@@ -27,6 +27,7 @@ class Shown:
     word: str
     excess: str
     code: str
+    file: str  # named where several results share a cell
 
 
 def render(overview: Overview, path: str) -> str:
@@ -56,12 +57,11 @@ def _context(o: Overview, path: str) -> dict[str, Any]:
         if rest
         else None,
         "matrix": _matrix(o, path),
-        "rows": [_row(e, folder, path, names[e.file], settings_words(facts[e.file])) for e in entries],
-        "settings": any(facts.values()),
+        "rows": [_row(e, folder, path, names[e.file], facts[e.file]) for e in entries],
+        "settings": any(few or rest for few, rest in facts.values()),
         "priced": any(e.accepted for e in entries),
         "drafts": [_draft(d, folder, path) for d in o.drafts],
-        "skipped_words": skipped_words(o),
-        "skipped": [(sp.clean(s.file), sp.clean(s.why)) for s in o.skipped],
+        "skipped": _skipped(o),
     }
 
 
@@ -71,7 +71,15 @@ def _name(folder: Path) -> str:
 
 def _shown(entry: Entry, folder: Path, path: str) -> Shown:
     tone, icon = TONES[entry.verdict]
-    return Shown(link(folder, entry.report, path), tone, icon, entry.verdict.value, excess(entry), entry.code)
+    return Shown(
+        link(folder, entry.report, path),
+        tone,
+        icon,
+        entry.verdict.value,
+        excess(entry),
+        entry.code,
+        sp.clean(entry.file),
+    )
 
 
 def _matrix(o: Overview, path: str) -> dict[str, Any] | None:
@@ -109,13 +117,28 @@ def _spans(rows: list[tuple[str, ...]]) -> list[tuple[int, ...]]:
     return out
 
 
-def _row(e: Entry, folder: Path, path: str, model: str, facts: str) -> dict[str, Any]:
+def _skipped(o: Overview) -> list[tuple[str, list[tuple[str, str]]]]:
+    """(how many of which kind, their files): other saved results, and files that hold none."""
+    parts = [[s for s in o.skipped if s.schema], [s for s in o.skipped if not s.schema]]
+    return [
+        (words, [(sp.clean(s.file), s.schema or sp.clean(s.why)) for s in part])
+        for words, part in zip(skipped_words(o), parts, strict=True)
+        if part
+    ]
+
+
+def _row(e: Entry, folder: Path, path: str, model: str, facts: tuple[Facts, Facts]) -> dict[str, Any]:
+    few, rest = facts
+    hidden = [f for f in rest if f[1] != ABSENT]
     return {
         "shown": _shown(e, folder, path),
         "model": model,
         "ref": e.ref,
         "cand": e.cand,
-        "facts": facts,
+        "facts": settings_words(few),
+        "more": f"{len(hidden)} more" if hidden else "",
+        "rest": settings_words(hidden),
+        "why": e.why,
         "layer": e.layer,
         "cause": title(e),
         "file": sp.clean(e.file),
@@ -133,6 +156,8 @@ def _draft(d: DraftEntry, folder: Path, path: str) -> dict[str, Any]:
         "icon": icon,
         "word": d.verdict.value,
         "draft": d.draft,
+        "model": d.model,
+        "file": sp.clean(d.file),
         "ref": d.ref,
         "cand": d.cand,
         "accepted": d.accepted,

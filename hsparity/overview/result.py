@@ -31,11 +31,12 @@ class Entry:
     facts: dict[str, str]  # settings of both sides, and what was asked: "cand tp" -> "2"
     accepted: str = ""  # what the difference costs a draft head, where that is known
     accepted_file: str = ""
+    why: str = ""  # why it diverged, where `excess` alone would not say so
 
 
 @dataclass(frozen=True, slots=True)
 class DraftEntry:
-    """One result of hsparity drafter that belongs to none of the comparisons."""
+    """One result of hsparity drafter: its own verdict, whether or not it stands beside a comparison too."""
 
     file: str
     report: str
@@ -44,6 +45,7 @@ class DraftEntry:
     cand: str
     verdict: Verdict
     accepted: str
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Skipped:
 
     file: str
     why: str
+    schema: str = ""  # of another saved result: "hsparity.diff/1"
 
 
 @dataclass(frozen=True, slots=True)

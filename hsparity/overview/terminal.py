@@ -9,7 +9,7 @@ from hsparity.report import spelling as sp
 from hsparity.report.base import Options
 from hsparity.report.page import Page
 
-from .axes import differing, model_names, settings_words, shared
+from .axes import ABSENT, differing, model_names, settings_words, shared
 from .result import Entry, Overview
 from .words import SAID, counted, excess, skipped_words, title
 
@@ -32,7 +32,11 @@ def render(overview: Overview, options: Options) -> str:
     shown = entries if options.verbose else entries[:SHOWN]
     for entry in shown:
         page.gap()
-        _entry(page, entry, names[entry.file], settings_words(facts[entry.file]))
+        few, rest = facts[entry.file]
+        told = settings_words([*few, *rest] if options.verbose else few)
+        more = len([f for f in rest if f[1] != ABSENT])
+        hidden = f"{', ' if told else ''}{more} more: -v" if more and not options.verbose else ""
+        _entry(page, entry, names[entry.file], f"{told}{hidden}")
     if len(shown) < len(entries):
         page.gap()
         page.prose(f"{sp.count(len(entries) - len(shown), 'more result')}: -v")
@@ -40,18 +44,24 @@ def render(overview: Overview, options: Options) -> str:
         page.gap()
         word = Text(draft.verdict.value.upper(), STYLES.get(draft.verdict, ""))
         page.prose(
-            Text.assemble(word, f"  accepted {draft.accepted}  {draft.draft}: {draft.ref} → {draft.cand}")
+            Text.assemble(
+                word,
+                f"  accepted {draft.accepted}  draft {draft.draft}; {draft.model}: {draft.ref} → {draft.cand}",
+            )
         )
         page.prose(sp.clean(draft.file), " " * 2)
-    words = skipped_words(overview)
-    if words:
+    for i, words in enumerate(skipped_words(overview)):
+        if not words:
+            continue
         page.gap()
-        page.prose(f"{words}:")
-        listed = overview.skipped if options.verbose else overview.skipped[:SKIPPED_SHOWN]
+        found = [k for k in overview.skipped if bool(k.schema) is (i == 0)]
+        # Other saved results are known by their kind.
+        listed = found if options.verbose else () if i == 0 else found[:SKIPPED_SHOWN]
+        page.prose(f"{words}{':' if listed else ': named with -v'}")
         for skipped in listed:
-            page.prose(f"{sp.clean(skipped.file)}: {sp.clean(skipped.why)}", "  ", "    ")
-        if len(listed) < len(overview.skipped):
-            page.prose(f"{len(overview.skipped) - len(listed)} more: -v", "  ")
+            page.prose(f"{sp.clean(skipped.file)}: {skipped.schema or sp.clean(skipped.why)}", "  ", "    ")
+        if 0 < len(listed) < len(found):
+            page.prose(f"{len(found) - len(listed)} more: -v", "  ")
     return page.text()
 
 
@@ -60,6 +70,8 @@ def _entry(page: Page, entry: Entry, model: str, facts: str) -> None:
     stands = [excess(entry), entry.layer, title(entry)]
     word = Text(entry.verdict.value.upper(), STYLES.get(entry.verdict, ""))
     page.prose(Text.assemble(word, "  ", "  ".join(s for s in stands if s not in ("", "-"))))
+    if entry.why:
+        page.prose(f"diverged because {entry.why}", "  ", "    ")
     accepted = f"; accepted {entry.accepted}" if entry.accepted else ""
     page.prose(f"{model}: {entry.ref} → {entry.cand}{f'; {facts}' if facts else ''}{accepted}", "  ", "    ")
     page.prose(sp.clean(entry.file), "  ", "    ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -13,21 +14,37 @@ from hsparity.report import spelling as sp
 from .result import Entry, Overview
 
 OVER = {"floor": "×", "tolerance": "× the tolerance", "half-ulp": "× half an ulp"}
-SAID = ("asked", "tokens", "floor", "hsparity", "ref dtype", "cand dtype")  # in the head; others fold away
+SAID = (
+    "asked",
+    "tokens",
+    "offset",
+    "floor",
+    "hsparity",
+    "ref dtype",
+    "cand dtype",
+)  # in the head; others fold away
 
 
 def counted(overview: Overview) -> str:
-    """12 results: 3 diverged, 1 inconclusive, 8 at parity."""
+    """12 results: 3 diverged, 1 inconclusive, 8 at parity; 1 result of a draft head: 1 diverged."""
+    total = sp.count(len(overview.entries), "result")
+    said = f"{total}{_by_verdict([e.verdict for e in overview.entries])}"
+    if not overview.drafts:
+        return f"{said}."
+    drafts = sp.count(len(overview.drafts), "result of a draft head", "results of draft heads")
+    return f"{said}; {drafts}{_by_verdict([d.verdict for d in overview.drafts])}."
+
+
+def _by_verdict(verdicts: Sequence[Verdict]) -> str:
+    """: 3 diverged, 8 at parity; empty for none."""
     words = (
         (Verdict.DIVERGED, "diverged"),
         (Verdict.INCONCLUSIVE, "inconclusive"),
         (Verdict.PARITY, "at parity"),
     )
-    counts = [(sum(e.verdict is v for e in overview.entries), word) for v, word in words]
+    counts = [(sum(v is one for v in verdicts), word) for one, word in words]
     said = ", ".join(f"{n} {word}" for n, word in counts if n)
-    total = sp.count(len(overview.entries), "result")
-    drafts = sp.count(len(overview.drafts), "result of a draft head alone", "results of draft heads alone")
-    return f"{total}{f': {said}' if said else ''}{f'; {drafts}' if overview.drafts else ''}."
+    return f": {said}" if said else ""
 
 
 def excess(entry: Entry) -> str:
@@ -42,13 +59,18 @@ def title(entry: Entry) -> str:
     return f"{entry.code} {entry.cause}".strip()
 
 
-def skipped_words(overview: Overview) -> str:
-    """How many JSON files are not shown; empty when all are."""
-    n = len(overview.skipped)
+def skipped_words(overview: Overview) -> tuple[str, str]:
+    """How many files are other saved results, and how many hold none; empty where none is."""
+    other = [s.schema.removeprefix("hsparity.").partition("/")[0] for s in overview.skipped if s.schema]
+    none = len(overview.skipped) - len(other)
+    kinds = ", ".join(f"{other.count(kind)} {kind}" for kind in sorted(set(other)))
+    n = len(other)
     return (
-        f"{sp.count(n, 'JSON file')} {'holds' if n == 1 else 'hold'} no result and {'is' if n == 1 else 'are'} not shown"
-        if n
-        else ""
+        f"{sp.count(n, 'other saved result')} ({kinds}) {'is' if n == 1 else 'are'} not shown" if n else "",
+        f"{sp.count(none, 'JSON file')} {'holds' if none == 1 else 'hold'} no result and "
+        f"{'is' if none == 1 else 'are'} not shown"
+        if none
+        else "",
     )
 
 
