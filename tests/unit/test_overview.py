@@ -14,7 +14,7 @@ import pytest
 
 from hsparity.cli.main import invoke
 from hsparity.cli.saved import read
-from hsparity.model import Comparison, to_json
+from hsparity.model import Comparison, Verdict, to_json
 from hsparity.overview.axes import differing, matrix, natural, shared
 from hsparity.overview.gathering import gather
 from hsparity.overview.page import render as page
@@ -36,7 +36,7 @@ def result(
     sides = [replace(s, model=model, weights_sha256=weights) for s in (c.ref, c.cand)]
     cand = replace(sides[1], engine="vllm", version=version, settings={**c.ref.settings, **settings})
     few = tuple(d for d in c.deltas if d.requested)
-    return replace(c, ref=sides[0], cand=cand, deltas=few, map=None)
+    return replace(c, ref=sides[0], cand=cand, deltas=few, map=None, request=CASES["parity"]().request)
 
 
 def write(folder: Path, **results: Comparison) -> None:
@@ -78,11 +78,30 @@ def test_rows_and_columns_are_what_varies(folder: Path) -> None:
     assert "cand kv" not in dict(same.facts)
 
 
-def test_the_list_is_by_excess_worst_first(folder: Path) -> None:
+def test_the_list_is_by_verdict_and_then_by_excess_of_one_unit(folder: Path) -> None:
+    """10 half ulps under no floor stand behind what diverged, however large the number; a tolerance behind a floor."""
+    tight = result("offset", "0.11.0")
+    within = [
+        replace(d, ratios=(), floor=None, verdict=Verdict.DIVERGED, reason="1 of 96 tokens beyond --tol 9")
+        for d in tight.deltas
+    ]
+    floor = replace(tight.floor, kind="tolerance", limit=9.0)
+    write(folder, tol=replace(tight, deltas=tuple(within), floor=floor, findings=()))
     entries = found(folder).entries
-    assert [e.excess for e in entries] == sorted((e.excess for e in entries), reverse=True)
+    assert [(e.file, e.verdict.value, e.over) for e in entries] == [
+        ("new/a.json", "diverged", "floor"),
+        ("old/b.json", "diverged", "floor"),
+        ("tol.json", "diverged", "tolerance"),
+        ("new/b.json", "inconclusive", "half-ulp"),
+        ("old/a.json", "parity", "floor"),
+    ]
+    assert entries[0].excess > entries[1].excess
+    # A number within its limit says why it diverged all the same.
+    assert entries[2].excess < 1
+    assert entries[2].why == "layer 2, boundary 3: 1 of 96 tokens beyond --tol 9"
+    assert "diverged because layer 2" in page(found(folder), str(folder / "o.html"))
+    assert [e.why for e in entries if e is not entries[2]] == [""] * 4
     assert (entries[0].file, entries[0].code) == ("new/a.json", "HS201")
-    assert {e.over for e in entries} == {"floor", "half-ulp"}
     assert entries[0].layer == "layer 60, boundary 61"
 
 
@@ -92,7 +111,7 @@ def test_what_a_release_always_runs_with_makes_no_rows(tmp_path: Path) -> None:
     entries = found(tmp_path).entries
     m = matrix(entries)
     assert (m.heads, [labels for labels, _ in m.rows]) == (("candidate",), [("vllm 1",), ("vllm 2",)])
-    assert differing(entries)["a.json"] == (("cand runner", "v1"),)
+    assert differing(entries)["a.json"] == ((("cand runner", "v1"),), ())
 
 
 def test_two_results_of_one_cell_are_both_shown(tmp_path: Path) -> None:
@@ -100,7 +119,9 @@ def test_two_results_of_one_cell_are_both_shown(tmp_path: Path) -> None:
     m = matrix(found(tmp_path).entries)
     assert sorted(len(cell) for _, cells in m.rows for cell in cells) == [1, 2]
     html = page(found(tmp_path), str(tmp_path / "o.html"))
-    assert html.count('href="a.json"') == html.count('href="b.json"') == 2
+    # In the matrix, and by verdict and by name in the list; each is named where they share a cell.
+    assert html.count('href="a.json"') == html.count('href="b.json"') == html.count('href="c.json"') == 3
+    assert [f'<span class="run">{f}.json</span>' in html for f in "abc"] == [True, True, False]
 
 
 def test_models_of_one_name_are_told_apart_by_their_weights(tmp_path: Path) -> None:
@@ -193,19 +214,73 @@ def test_the_page_needs_no_script_and_no_network(folder: Path) -> None:
     assert page(found(folder), str(folder / "o.html")) == parsed.markup
 
 
-def test_a_draft_head_stands_beside_its_comparison_or_alone(tmp_path: Path) -> None:
+def test_a_draft_head_has_its_own_verdict_and_stands_beside_its_comparison(tmp_path: Path) -> None:
+    """It stands beside a comparison of the same captures of the same model; with relative paths only in its own folder."""
     cost = COSTS["cost-real"]()
-    base = result("offset")
+    base = result("parity", model="tiny/" + cost.model)
     sides = [
         replace(s, path=f.path, engine=f.engine, version=f.version)
         for s, f in ((base.ref, cost.ref), (base.cand, cost.cand))
     ]
     (tmp_path / "cost.json").write_text(cost.to_json(), encoding="utf-8")
     assert [d.file for d in found(tmp_path).drafts] == ["cost.json"]
-    write(tmp_path, a=replace(base, ref=sides[0], cand=sides[1]))
+    same = replace(base, ref=sides[0], cand=sides[1])
+    other = replace(same, ref=replace(sides[0], model="m/llama"), cand=replace(sides[1], model="m/llama"))
+    write(tmp_path, a=same, b=other, c=replace(same, redacted=True))
+    write(tmp_path / "elsewhere", d=same)
     one = found(tmp_path)
-    assert (one.drafts, one.entries[0].accepted_file) == ((), "cost.json")
+    assert {e.file: e.accepted_file for e in one.entries} == {
+        "a.json": "cost.json",
+        "b.json": "",
+        "c.json": "",
+        "elsewhere/d.json": "",
+    }
+    assert [d.file for d in one.drafts] == ["cost.json"]
     assert one.entries[0].accepted in page(one, str(tmp_path / "o.html"))
+    assert terminal(one, Options(quiet=True, width=200)) == (
+        "4 results: 4 at parity; 1 result of a draft head: 1 diverged."
+    )
+
+
+def test_a_few_settings_tell_results_apart_and_the_rest_is_folded(tmp_path: Path) -> None:
+    """Thirty that go together count once; what was asked is always told."""
+    many = [{f"knob{i}": str(v) for i in range(30)} for v in range(2)]
+    a, b = (result("parity", **m, batch=str(i)) for i, m in enumerate(many))
+    c = result("parity", **many[0], batch="7", tp=2)
+    asked = replace(c.request, spelled="--layers 2", offset=1, tokens="0:5")
+    write(tmp_path, a=a, b=b, c=replace(c, request=asked))
+    few, rest = differing(found(tmp_path).entries)["c.json"]
+    assert [f"{k} {v}" for k, v in few] == ["asked layers 2", "tokens 0:5", "offset +1", "cand batch 7"]
+    assert len(rest) == 31
+    html = page(found(tmp_path), str(tmp_path / "o.html"))
+    assert "<summary>31 more</summary>" in html
+    assert "31 more: -v" in " ".join(terminal(found(tmp_path), Options()).split())
+    assert "knob29" in terminal(found(tmp_path), Options(verbose=True))
+
+
+def test_a_bundled_model_and_its_folder_are_one(tmp_path: Path) -> None:
+    folder = "cache/tiny-llama-5c21a5665983"
+    write(tmp_path, a=result("parity", model="tiny:llama"), b=result("parity", model=folder))
+    assert shared(found(tmp_path).entries).axes[0] == ("model", "tiny:llama")
+    write(tmp_path, c=result("parity", model="cache/tiny-llama-000000000000"))
+    assert len({e.model for e in found(tmp_path).entries}) == 3
+
+
+def test_other_saved_results_are_called_that(folder: Path) -> None:
+    """What this command, diff and others wrote holds a result, of a kind that stands in no cell."""
+    assert invoke(["overview", str(folder), "--json", str(folder / "o.json"), "-q"]) == 0
+    old, new = (str(folder / "old" / f"{name}.json") for name in "ab")
+    assert invoke(["diff", old, new, "--json", str(folder / "d.json"), "-q"]) in (1, 3)
+    one = found(folder)
+    assert {s.file: s.schema for s in one.skipped} == {
+        "broken.json": "",
+        "d.json": "hsparity.diff/1",
+        "manifest.json": "",
+        "o.json": SCHEMA,
+    }
+    shown = " ".join(terminal(one, Options()).split())
+    assert "2 other saved results (1 diff, 1 overview) are not shown" in shown
+    assert "2 JSON files hold no result and are not shown" in shown
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
