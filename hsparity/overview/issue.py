@@ -48,6 +48,6 @@ def render(overview: Overview, path: str) -> str:
     other, none = skipped_words(overview)
     parts += [f"{escaped(other)}."] if other else []
     if none:
-        listed = "\n".join(f"- {escaped(s.file)}: {escaped(s.why)}" for s in overview.skipped if not s.schema)
+        listed = "\n".join(f"- {escaped(s.file)}: {escaped(s.why)}" for s in overview.skipped if not s.kind)
         parts.append(f"{escaped(none)}:\n\n{listed}")
     return "\n\n".join([*parts, f"Made by hsparity {sp.clean(overview.hsparity)}."]) + "\n"

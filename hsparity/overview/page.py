@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from hsparity.report import spelling as sp
 from hsparity.report.tables import TONES, Cell, HtmlTable
@@ -27,7 +27,7 @@ class Shown:
     word: str
     excess: str
     code: str
-    file: str  # named where several results share a cell
+    file: Markup  # named where several results share a cell
 
 
 def render(overview: Overview, path: str) -> str:
@@ -78,8 +78,13 @@ def _shown(entry: Entry, folder: Path, path: str) -> Shown:
         entry.verdict.value,
         excess(entry),
         entry.code,
-        sp.clean(entry.file),
+        _breakable(entry.file),
     )
+
+
+def _breakable(file: str) -> Markup:
+    """A path that wraps after its slashes first."""
+    return escape(sp.clean(file)).replace("/", Markup("/<wbr>"))
 
 
 def _matrix(o: Overview, path: str) -> dict[str, Any] | None:
@@ -119,9 +124,9 @@ def _spans(rows: list[tuple[str, ...]]) -> list[tuple[int, ...]]:
 
 def _skipped(o: Overview) -> list[tuple[str, list[tuple[str, str]]]]:
     """(how many of which kind, their files): other saved results, and files that hold none."""
-    parts = [[s for s in o.skipped if s.schema], [s for s in o.skipped if not s.schema]]
+    parts = [[s for s in o.skipped if s.kind], [s for s in o.skipped if not s.kind]]
     return [
-        (words, [(sp.clean(s.file), s.schema or sp.clean(s.why)) for s in part])
+        (words, [(sp.clean(s.file), s.kind or sp.clean(s.why)) for s in part])
         for words, part in zip(skipped_words(o), parts, strict=True)
         if part
     ]
@@ -141,7 +146,7 @@ def _row(e: Entry, folder: Path, path: str, model: str, facts: tuple[Facts, Fact
         "why": e.why,
         "layer": e.layer,
         "cause": title(e),
-        "file": sp.clean(e.file),
+        "file": _breakable(e.file),
         "compared": e.compared,
         "accepted": e.accepted,
         "accepted_href": link(folder, e.accepted_file, path) if e.accepted_file else "",
@@ -157,7 +162,7 @@ def _draft(d: DraftEntry, folder: Path, path: str) -> dict[str, Any]:
         "word": d.verdict.value,
         "draft": d.draft,
         "model": d.model,
-        "file": sp.clean(d.file),
+        "file": _breakable(d.file),
         "ref": d.ref,
         "cand": d.cand,
         "accepted": d.accepted,

@@ -54,7 +54,7 @@ class Skipped:
 
     file: str
     why: str
-    schema: str = ""  # of another saved result: "hsparity.diff/1"
+    kind: str = ""  # of another saved result: "hsparity.diff/1"
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,12 +54,12 @@ def render(overview: Overview, options: Options) -> str:
         if not words:
             continue
         page.gap()
-        found = [k for k in overview.skipped if bool(k.schema) is (i == 0)]
+        found = [k for k in overview.skipped if bool(k.kind) is (i == 0)]
         # Other saved results are known by their kind.
         listed = found if options.verbose else () if i == 0 else found[:SKIPPED_SHOWN]
         page.prose(f"{words}{':' if listed else ': named with -v'}")
         for skipped in listed:
-            page.prose(f"{sp.clean(skipped.file)}: {skipped.schema or sp.clean(skipped.why)}", "  ", "    ")
+            page.prose(f"{sp.clean(skipped.file)}: {skipped.kind or sp.clean(skipped.why)}", "  ", "    ")
         if 0 < len(listed) < len(found):
             page.prose(f"{len(found) - len(listed)} more: -v", "  ")
     return page.text()

@@ -61,7 +61,7 @@ def title(entry: Entry) -> str:
 
 def skipped_words(overview: Overview) -> tuple[str, str]:
     """How many files are other saved results, and how many hold none; empty where none is."""
-    other = [s.schema.removeprefix("hsparity.").partition("/")[0] for s in overview.skipped if s.schema]
+    other = [s.kind.removeprefix("hsparity.").partition("/")[0] for s in overview.skipped if s.kind]
     none = len(overview.skipped) - len(other)
     kinds = ", ".join(f"{other.count(kind)} {kind}" for kind in sorted(set(other)))
     n = len(other)

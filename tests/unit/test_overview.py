@@ -272,7 +272,7 @@ def test_other_saved_results_are_called_that(folder: Path) -> None:
     old, new = (str(folder / "old" / f"{name}.json") for name in "ab")
     assert invoke(["diff", old, new, "--json", str(folder / "d.json"), "-q"]) in (1, 3)
     one = found(folder)
-    assert {s.file: s.schema for s in one.skipped} == {
+    assert {s.file: s.kind for s in one.skipped} == {
         "broken.json": "",
         "d.json": "hsparity.diff/1",
         "manifest.json": "",
