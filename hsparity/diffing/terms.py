@@ -136,6 +136,16 @@ def _to_share(old: Comparison, new: Comparison, name: str) -> str:
 
 def _model_unsure(old: Comparison, new: Comparison) -> str:
     then, now = old.ref, new.ref
+    if old.redacted or new.redacted:
+        which = (
+            "both results"
+            if old.redacted and new.redacted
+            else f"the {'old' if old.redacted else 'new'} result"
+        )
+        return (
+            f"names, hashes and token ids were taken out of {which}: that it is one model is not known, and no number is held "
+            "against another"
+        )
     hashed = bool(then.weights_sha256 and now.weights_sha256)
     if hashed or model_names.same(then.model, now.model):
         return ""
@@ -159,8 +169,10 @@ def _other_sites(old: Comparison, new: Comparison, both: tuple[tuple[SiteDelta, 
         return f"--offset {a} then, {b} now: each boundary of the reference is held against another one of the candidate"
     if not by_reference(old, new):
         return ""
-    kinds = [sp.clean(site.cand.partition(".")[0]) for site in both[0]]
-    return f"the candidate's states are of a {kinds[0]} then, of a {kinds[1]} now: held by the reference's boundary"
+    then, now = both[0]
+    return sp.clean(
+        f"{then.ref} is held by the candidate's {then.cand} then, {now.cand} now: sites are held by the reference's boundary"
+    )
 
 
 OTHER_TOKENS = "no number is held against another, because other tokens alone can move it"

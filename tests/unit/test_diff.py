@@ -22,6 +22,7 @@ from hsparity.diffing.terminal import render as terminal
 from hsparity.errors import HsparityError
 from hsparity.model import Comparison, Cost, Finding, Verdict, from_json, to_json
 from hsparity.report import Options, reporters
+from hsparity.report.redact import redact
 from tests.golden.cases import CASES
 from tests.golden.fixtures import ASKED, comparison, delta, q
 from tests.unit.test_report_html import Page
@@ -343,7 +344,8 @@ def test_slots_are_held_against_boundaries_by_the_reference() -> None:
     assert (found.exit_code, site.ref, site.change) == (1, "boundary.003", Change.WORSE)
     assert site.then is not None
     assert any(
-        w.startswith("the candidate's states are of a boundary then, of a slot now") for w in found.warnings
+        w.startswith("boundary.003 is held by the candidate's boundary.003 then, slot.000 now")
+        for w in found.warnings
     )
 
 
@@ -402,6 +404,13 @@ def test_a_bundled_model_and_its_folder_are_one_model() -> None:
     names = ("tiny:llama", "/cache/models/tiny-llama-5c21a5665983", "/cache/models/tiny-llama-000000000000")
     codes = [diff(called(names[i]), called(names[j])).exit_code for i, j in ((0, 1), (1, 0), (1, 2))]
     assert codes == [0, 0, 3]
+
+
+def test_what_was_redacted_is_not_held_as_one_model() -> None:
+    """MODEL is what every redacted model is called, and the token ids are gone with the names."""
+    found = diff(redact(healthy()), redact(diverged()))
+    assert (found.exit_code, words(found)) == (3, {"not comparable"})
+    assert "taken out of both results" in found.warnings[0]
 
 
 def saved(folder: Path, **results: Comparison) -> list[str]:
