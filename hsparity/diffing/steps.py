@@ -106,10 +106,7 @@ def _settling(old: Comparison, new: Comparison, settings: tuple[SettingChange, .
         if kept:
             asked = replace(_every_layer(new.request), offset=0)
             command = compare_again(new, asked, "", sides=(then.path, now.path))
-            words = (
-                ""
-                if then.engine == now.engine
-                else f" {view.side_facts(then)[0]} and {view.side_facts(now)[0]}"
-            )
-            out.append(Step(command, f"then against now: where the two{words} part first"))
+            sides = [view.side_facts(s)[0] for s in (then, now)]
+            who = "the two" if then.engine == now.engine else " and ".join(sides)
+            out.append(Step(command, f"then against now: where {who} part first"))
     return out
