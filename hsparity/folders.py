@@ -34,14 +34,17 @@ def compare(
     from hsparity.capture.sides import resolve_pair
     from hsparity.compare import Query
     from hsparity.compare import compare as compare_sources
+    from hsparity.query import one_measure
     from hsparity.yardstick import find_floors
 
     Query(tol=tol)  # a bad one is refused before anything is read
     named = () if floor is None else (floor,) if isinstance(floor, (str, os.PathLike)) else tuple(floor)
+    floors_named = [os.fspath(path) for path in named]
+    one_measure(tol, floors_named)
     chosen = resolve_pair(
         _folder(ref),
         _folder(cand),
-        floors=[os.fspath(path) for path in named],
+        floors=floors_named,
         allow_capture=False,
         layers=_listed(layers),
         boundaries=_listed(boundaries),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,18 @@ from hsparity.capture.selection import number, select, short
 from hsparity.errors import HsparityError
 
 _LAST = np.iinfo(np.int32).max
+
+
+def one_measure(tol: float | None, floors: Sequence[str]) -> None:
+    """Raises E103 for a tolerance beside captures of a floor, which it would leave unread; "none" names no capture."""
+    captures = [path for path in floors if path != "none"]
+    if tol is not None and captures:
+        raise HsparityError(
+            "E103",
+            "--tol and --floor exclude each other",
+            (f"--tol {tol:g}", *(f"--floor {path}" for path in captures)),
+            "the floor measures what is noise at each layer, --tol is one number for all of them; give one of the two",
+        )
 
 
 @dataclass(frozen=True, slots=True)

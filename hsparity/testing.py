@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -53,28 +55,62 @@ def assert_parity(
     comparison = _comparison(ref, cand, options)
     judged = judge(comparison, gate)
     if not judged.passed:
-        raise AssertionError("\n".join(("", _page(comparison), *judged.lines)))
+        # pytest's summary shows the first line alone.
+        raise AssertionError(
+            "\n".join((judged.lines[_first(judged.lines)], _page(comparison), *judged.lines))
+        )
     if judged.lines != PASSED:
         # What a gate lets pass is never silent.
         sys.stderr.write("".join(f"{line}\n" for line in judged.lines))
     return comparison
 
 
+def _first(lines: Sequence[str]) -> int:
+    """Where the first reason stands: behind what is mentioned aside."""
+    return next(i for i, line in enumerate(lines) if line.startswith("gate: failed"))
+
+
 def _comparison(ref: Comparison | Folder, cand: Folder | None, options: Mapping[str, Any]) -> Comparison:
+    __tracebackhide__ = True
+    from hsparity.errors import HsparityError
     from hsparity.folders import compare
     from hsparity.model import Comparison
 
+    _known(options)
     if not isinstance(ref, Comparison):
         if cand is None:
             raise TypeError("assert_parity needs a Comparison, or two captures")
-        return compare(ref, cand, **options)
+        try:
+            return compare(ref, cand, **options)
+        except HsparityError as error:
+            # Where in hsparity it was noticed helps no caller.
+            raise error.with_traceback(None) from None
     if cand is not None or options:
         names = ", ".join((["cand"] if cand is not None else []) + list(options))
         raise TypeError(f"a Comparison is judged as it was made: {names} cannot be changed")
     return ref
 
 
+def _known(options: Mapping[str, Any]) -> None:
+    """Raises TypeError for an argument that neither this nor `hsparity.compare` has, and names the nearest."""
+    __tracebackhide__ = True
+    from hsparity.folders import compare
+
+    known = [
+        name
+        for function in (compare, assert_parity)
+        for name, parameter in signature(function).parameters.items()
+        if parameter.kind is Parameter.KEYWORD_ONLY
+    ]
+    for name in options:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            said = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+            raise TypeError(f"assert_parity has no argument {name}: {said}")
+
+
 def _gate(fail_on: str | Sequence[str] | None, limits: dict[str, Any]) -> Gate:
+    __tracebackhide__ = True
     from dataclasses import replace
 
     from hsparity.config import load, read_gate

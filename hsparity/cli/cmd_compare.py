@@ -88,7 +88,7 @@ WHAT, EQUAL, ENGINES, OUTPUT = (
     "--tol",
     type=click.FloatRange(min=0, min_open=True),
     metavar="X",
-    help=("Largest relative L2 error of any token to accept, in place of a floor."),
+    help=("Largest relative L2 error of any token to accept, in place of a floor. Excludes --floor."),
 )
 @grouped_option(
     WHAT,
@@ -195,10 +195,11 @@ def compare(
     outputs = reports.open()
     from ..capture import sides, slotnames
     from ..capture.importing import Wish
-    from ..query import Query
+    from ..query import Query, one_measure
 
     names = slotnames.parse(slots)
     Query(tol=tol)  # a bad --tol ends here, before an engine is started
+    one_measure(tol, floors)
     price = pricing(draft, model or "", tokens or "")
     chosen = sides.resolve_pair(
         ref,

@@ -54,6 +54,7 @@ def run(folder: Path, arguments: str, redirect: str = "") -> tuple[int, str, str
         (f"a a --tokens {NINES}:", "E102"),
         ("a a --json f --html ./f", "E103"),
         ("a a --json - --html -", "E103"),
+        ("a a --tol 0.1 --floor a --floor a", "E103"),
         ("'' a", "E101"),
         ("a ''", "E101"),
     ],

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import hsparity
 from hsparity.demo import show
 from hsparity.errors import HsparityError
 from hsparity.model import Comparison, Verdict
@@ -41,7 +46,7 @@ def test_parity_passes(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("home")
 def test_a_divergence_fails_with_the_report_and_the_fix() -> None:
-    """The text is the terminal report at 80 columns without colour, then the gate's reasons."""
+    """The text is the first reason, then the terminal report at 80 columns without colour, then every reason."""
     with pytest.raises(AssertionError) as caught:
         assert_parity("captures/vllm-draft", "captures/sglang-draft")
     text = str(caught.value)
@@ -50,7 +55,7 @@ def test_a_divergence_fails_with_the_report_and_the_fix() -> None:
     assert "fix  a draft needs the boundaries it was trained on" in text
     assert text.splitlines()[-1].startswith("gate: failed, verdict diverged: ")
     assert "\x1b" not in text
-    assert max(map(len, text.splitlines()[:-1])) <= 80
+    assert max(map(len, text.splitlines()[1:-1])) <= 80
 
 
 @pytest.mark.usefixtures("home")
@@ -72,7 +77,9 @@ def test_a_comparison_is_judged_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_pa
     page = reporters()["terminal"].render(CASES["offset"](), Options()).rstrip()
     with pytest.raises(AssertionError) as caught:
         assert_parity(CASES["offset"](), fail_on=["HS101"])
-    assert str(caught.value).startswith(f"\n{page}\ngate: failed, HS101 layer-offset")
+    first, rest = str(caught.value).split("\n", 1)
+    assert first.startswith("gate: failed, HS101 layer-offset")
+    assert rest.startswith(f"{page}\n{first}")
     with pytest.raises(TypeError, match="layers cannot be changed"):
         assert_parity(found, layers="2")
     with pytest.raises(TypeError, match="or two captures"):
@@ -105,3 +112,54 @@ def test_a_folder_is_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     with pytest.raises(HsparityError, match="no such capture: vllm") as caught:
         assert_parity("vllm", "sglang")
     assert caught.value.code == "E202"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"max_ration": 2.0}, "no argument max_ration: did you mean max_ratio"),
+        ({"layer": "2"}, "no argument layer: did you mean layers"),
+        ({"zzz": 1}, "no argument zzz: it has layers, boundaries"),
+    ],
+)
+def test_a_mistyped_argument_names_the_nearest(given: dict[str, Any], words: str) -> None:
+    """Of this function's and of the comparison's; before anything is read, and for a Comparison too."""
+    for sides in (("captures/none", "captures/none"), (CASES["parity"](),)):
+        with pytest.raises(TypeError, match=words):
+            assert_parity(*sides, **given)
+
+
+def test_pytest_shows_the_reason_and_the_callers_line(tmp_path: Path) -> None:
+    """The summary line holds the gate's reason; no frame of hsparity's is in the traceback, whatever is wrong."""
+    (tmp_path / "test_it.py").write_text(
+        "from hsparity.testing import assert_parity\nfrom tests.golden.cases import CASES\n"
+        "def test_far(): assert_parity(CASES['offset'](), fail_on='HS101')\n"
+        "def test_typo(): assert_parity(CASES['offset'](), max_ration=1)\n"
+        "def test_none(): assert_parity('captures/none', 'captures/none')\n"
+    )
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-n",
+            "0",
+            "-c",
+            "/dev/null",
+            "test_it.py",
+        ],
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "120"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "FAILED test_it.py::test_far - AssertionError: gate: failed, HS101" in done.stdout
+    assert "FAILED test_it.py::test_typo - TypeError: assert_parity has no argument" in done.stdout
+    assert "FAILED test_it.py::test_none - hsparity.errors.HsparityError" in done.stdout
+    assert str(Path(hsparity.__file__).parent) not in done.stdout
+    assert "hsparity/testing.py" not in done.stdout
