@@ -74,6 +74,10 @@ def recorded(run: Run) -> DraftCost:
             ),
             why=f.why,
             target=t.why,
+            model=s.manifest.model,
+            weights_sha256=s.manifest.weights_sha256,
+            prompts=len(s.manifest.prompts),
+            tokens=sum(p.tokens for p in s.manifest.prompts),
         )
         for i, (s, f, t) in enumerate(
             zip((served.ref, served.cand), served.feeds, bench.targets, strict=True)

@@ -89,6 +89,10 @@ class FedSide:
     places: tuple[str, ...]  # "boundary 2" | "not told apart"
     why: str  # how the slots were chosen
     target: str  # whose last state says what the target takes
+    model: str = ""  # as its manifest has it; "" in results that do not say
+    weights_sha256: str = ""
+    prompts: int = 0  # of the capture; 0 in results that do not say, as `tokens`
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -318,7 +318,17 @@ EXITS = {Outcome.NOTHING: 0, Outcome.NOISE: 0, Outcome.SETTLED: 1, Outcome.INCON
 
 def _facts(side: Side) -> SideFacts:
     m = side.manifest
-    return SideFacts(side.role, side.path, m.engine, m.engine_version, m.dtype, m.model)
+    return SideFacts(
+        side.role,
+        side.path,
+        m.engine,
+        m.engine_version,
+        m.dtype,
+        m.model,
+        m.weights_sha256,
+        len(m.prompts),
+        sum(p.tokens for p in m.prompts),
+    )
 
 
 def _captured(difference: Difference, state: State) -> Experiment:

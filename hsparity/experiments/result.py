@@ -55,6 +55,9 @@ class SideFacts:
     version: str
     dtype: str
     model: str
+    weights_sha256: str = ""
+    prompts: int = 0  # of the capture; 0 in results that do not say, as `tokens`
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

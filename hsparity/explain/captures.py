@@ -199,7 +199,9 @@ TEXTS = (
         "results-of-other-captures",
         "`hsparity report` was given results that are not of the same two captures.",
         "A page shows one pair. A bisection, a replay or a draft's cost of other captures would stand beside figures that it "
-        "does not explain. Paths are compared as they were typed.",
+        "does not explain. Compared are, of both sides, the paths as they were typed, engine and version, the model's name, "
+        "the digest of its weights, and the number of prompts and tokens. A result of an older hsparity holds fewer of these, a "
+        "replay of then the paths alone; then what it holds is compared, and nothing says that the rest agrees.",
         "Type the same two paths in the same order for each command, for instance `hsparity bisect REF CAND --json bisect.json`.",
     ),
 )

@@ -36,7 +36,8 @@ TEXTS = (
         "options-exclude-each-other",
         "Two options were given that cannot both hold.",
         "--layers and --boundaries say the same thing in two numberings, one apart. Given together they "
-        "could disagree. A floor and --tol are two measures of what is noise. Two reports written to one file, or both to standard output, would overwrite each other.",
+        "could disagree. A floor and --tol are two measures of what is noise. Two reports written to one file, or both to "
+        "standard output, would overwrite each other.",
         "Give one of the two, or each report a file of its own. "
         "`--layers 2,30,58` and `--boundaries 3,31,59` are the same request.",
     ),

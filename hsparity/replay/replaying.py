@@ -19,7 +19,7 @@ from hsparity.replay.figures import measure, run
 from hsparity.replay.inputs import Side, open_side
 from hsparity.replay.judging import LIMIT, Measured, judge_all
 from hsparity.replay.layer import build
-from hsparity.replay.result import SCHEMA, Replay
+from hsparity.replay.result import SCHEMA, Replay, Replayed
 from hsparity.replay.routing import Router
 from hsparity.replay.sentences import headline, remarks
 from hsparity.weights.checkpoint import Checkpoint
@@ -92,8 +92,17 @@ def replay(
         added=added,
         notes=tuple(notes),
         verdict=verdict,
+        sides=tuple(_captured(source) for source in (ref, cand) if source is not None),
     )
     return headline(result)
+
+
+def _captured(source: Source) -> Replayed:
+    m = source.manifest
+    tokens = sum(p.tokens for p in m.prompts)
+    return Replayed(
+        source.path, m.engine, m.engine_version, m.model, m.weights_sha256, len(m.prompts), tokens
+    )
 
 
 def _replayed(

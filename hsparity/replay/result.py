@@ -46,6 +46,19 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True)
+class Replayed:
+    """The capture of one side."""
+
+    path: str
+    engine: str
+    version: str
+    model: str  # as its manifest has it; `ref_model` and `cand_model` are checkpoints
+    weights_sha256: str
+    prompts: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Replay:
     """Every layer that was replayed, on both sides."""
 
@@ -59,6 +72,7 @@ class Replay:
     notes: tuple[str, ...] = ()
     verdict: Verdict = Verdict.INCONCLUSIVE  # over every layer and part replayed with the side's own weights
     command: tuple[str, ...] = ()  # as typed; empty when a program asked
+    sides: tuple[Replayed, ...] = ()  # ref and cand; empty in results that do not say
 
     def of(self, side: str, part: str = "layer", weights: str = "own") -> tuple[Added, ...]:
         """The entries of one side and part, in layer order."""

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 
-from ..drafter.result import DraftCost, summary
+from ..drafter.result import DraftCost, FedSide, summary
 from ..errors import HsparityError
-from ..experiments.result import Bisect
-from ..model import Comparison
-from ..replay.result import Replay
+from ..experiments.result import Bisect, SideFacts
+from ..model import Comparison, Side
+from ..replay.result import Replay, Replayed
+from . import spelling
 
 More = Bisect | DraftCost | Replay
+_DIGEST = re.compile(r"[0-9a-f]{12,}")
+_SHOWN = 12  # digits of a digest
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What tells one capture from another; empty or 0 where a record does not hold it."""
+
+    path: str
+    engine: str = ""
+    version: str = ""
+    model: str = ""
+    weights: str = ""
+    prompts: int = 0
+    tokens: int = 0
 
 
 def joined(comparison: Comparison, others: Sequence[More]) -> Comparison:
@@ -31,17 +49,75 @@ def joined(comparison: Comparison, others: Sequence[More]) -> Comparison:
 
 
 def _check(comparison: Comparison, other: More) -> None:
-    mine = (comparison.ref.path, comparison.cand.path)
-    theirs = (other.ref, other.cand) if isinstance(other, Replay) else (other.ref.path, other.cand.path)
-    if mine == theirs:
+    mine = (_facts(comparison.ref), _facts(comparison.cand))
+    theirs = _sides(other)
+    unlike = {
+        f.name
+        for f in fields(_Facts)
+        for ours, its in zip(mine, theirs, strict=True)
+        if not _alike(f.name, ours, its)
+    }
+    if not unlike:
         return
+    shown = [f.name for f in fields(_Facts) if f.name in unlike | {"path", "engine", "version"}]
     width = max(len(other.schema), len(comparison.schema))
+    paths = shlex.join([facts.path for facts in theirs])
     raise HsparityError(
         "E223",
         "the results are of other captures",
-        (
-            f"{comparison.schema:<{width}}  {mine[0]} and {mine[1]}",
-            f"{other.schema:<{width}}  {theirs[0]} and {theirs[1]}",
+        tuple(
+            f"{schema:<{width}}  {role:<4}  {_words(facts, shown)}"
+            for role, i in (("ref", 0), ("cand", 1))
+            for schema, facts in ((comparison.schema, mine[i]), (other.schema, theirs[i]))
         ),
-        f"make it of the same two, for instance: hsparity compare {theirs[0]} {theirs[1]} --json result.json",
+        f"make it of the same two, for instance: hsparity compare {paths} --json result.json",
     )
+
+
+def _sides(other: More) -> tuple[_Facts, _Facts]:
+    if isinstance(other, Replay):
+        if len(other.sides) == 2:
+            return _facts(other.sides[0]), _facts(other.sides[1])
+        return _Facts(other.ref), _Facts(other.cand)
+    ref, cand = _facts(other.ref), _facts(other.cand)
+    if isinstance(other, DraftCost) and not (ref.model or cand.model):
+        # The model that both sides ran, in results that do not say which each was captured from.
+        return replace(ref, model=other.model), replace(cand, model=other.model)
+    return ref, cand
+
+
+def _facts(side: Side | FedSide | Replayed | SideFacts) -> _Facts:
+    return _Facts(
+        side.path, side.engine, side.version, side.model, side.weights_sha256, side.prompts, side.tokens
+    )
+
+
+def _alike(name: str, ours: _Facts, its: _Facts) -> bool:
+    """Whether one fact speaks against the same capture: what either record does not hold speaks against nothing."""
+    left, right = getattr(ours, name), getattr(its, name)
+    if name == "path":
+        return bool(left == right)
+    if name == "weights" and not (_DIGEST.fullmatch(left) and _DIGEST.fullmatch(right)):
+        return True
+    if name == "model":
+        left, right = _basename(left), _basename(right)
+    return not left or not right or left == right
+
+
+def _basename(model: str) -> str:
+    """The last part of a path or of a name on the hub; empty for a folder that is called by a commit, as caches call theirs."""
+    last = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
+    return "" if _DIGEST.fullmatch(last) else last
+
+
+def _words(facts: _Facts, names: Sequence[str]) -> str:
+    """The facts of these names, as far as they are known."""
+    said = [facts.path]
+    engine = " ".join(part for part in (facts.engine, facts.version) if part)
+    said += [engine] if engine else []
+    said += [facts.model] if "model" in names and facts.model else []
+    said += [f"weights {facts.weights[:_SHOWN]}"] if "weights" in names and facts.weights else []
+    for name in ("prompts", "tokens"):
+        number = getattr(facts, name)
+        said += [spelling.count(number, name.removesuffix("s"))] if name in names and number else []
+    return ", ".join(said)

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hsparity.cli.main import invoke
 from hsparity.experiments.result import Bisect, Experiment, SideFacts, Span, State
 from hsparity.experiments.result import from_json as bisect_from_json
-from hsparity.model import Quantiles, Verdict, to_json
-from hsparity.replay.result import Added, Replay
+from hsparity.model import Quantiles, Side, Verdict, to_json
+from hsparity.replay.result import Added, Replay, Replayed
 from tests.golden.cases import CASES
 from tests.hostile.records import filled
 from tests.unit.drafter.records import COSTS
 
 CASE = CASES["why"]()
 REF, CAND = CASE.ref.path, CASE.cand.path
+
+
+def taken(record: Any, side: Side, **changes: Any) -> Any:
+    """The record with the facts of a side of the comparison, as far as it has them."""
+    names = {f.name for f in fields(record)} & {f.name for f in fields(side)} - {"role", "dtype"}
+    return replace(record, **{name: getattr(side, name) for name in names} | changes)
 
 
 def bisect(ref: str = REF) -> Bisect:
@@ -28,8 +36,8 @@ def bisect(ref: str = REF) -> Bisect:
     return replace(
         made,
         schema="hsparity.bisect/1",
-        ref=replace(side, path=ref),
-        cand=replace(side, path=CAND),
+        ref=taken(side, CASE.ref, path=ref),
+        cand=taken(side, CASE.cand),
         experiments=(
             replace(
                 blank,
@@ -73,7 +81,9 @@ def replay() -> Replay:
         added(17, "layer", 5.0, Verdict.DIVERGED),
         added(17, "attention", 6.0, Verdict.DIVERGED),
     )
-    return Replay("hsparity.replay/1", "said", REF, CAND, "m", "m", entries)
+    blank = Replayed("", "", "", "", "", 0, 0)
+    sides = (taken(blank, CASE.ref), taken(blank, CASE.cand))
+    return Replay("hsparity.replay/1", "said", REF, CAND, "m", "m", entries, sides=sides)
 
 
 @pytest.fixture
@@ -83,7 +93,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "bisect.json").write_text(bisect().to_json(), encoding="utf-8")
     (tmp_path / "replay.json").write_text(replay().to_json(), encoding="utf-8")
     cost = COSTS["cost-real"]()
-    cost = replace(cost, ref=replace(cost.ref, path=REF), cand=replace(cost.cand, path=CAND))
+    cost = replace(cost, ref=taken(cost.ref, CASE.ref), cand=taken(cost.cand, CASE.cand))
     (tmp_path / "cost.json").write_text(cost.to_json(), encoding="utf-8")
     return tmp_path
 
@@ -122,8 +132,67 @@ def test_results_of_other_captures_are_refused(folder: Path, capsys: pytest.Capt
     code, page = run(folder, "result.json", "bisect.json")
     said = capsys.readouterr().err
     assert (code, page) == (2, "")
-    assert f"hsparity.comparison/1  {REF} and {CAND}" in said
-    assert f"hsparity.bisect/1      captures/other and {CAND}" in said
+    engines = [f"{side.engine} {side.version}" for side in (CASE.ref, CASE.cand)]
+    assert f"hsparity.comparison/1  ref   {REF}, {engines[0]}\n" in said
+    assert f"hsparity.bisect/1      ref   captures/other, {engines[0]}\n" in said
+    assert said.count(f"cand  {CAND}, {engines[1]}\n") == 2
+
+
+OTHER = {
+    "engine": "trtllm",
+    "version": "9.9.9",
+    "model": "HuggingFaceTB/SmolLM2-135M",
+    "weights_sha256": "f" * 64,
+    "prompts": 77,
+    "tokens": 7777,
+}
+
+
+@pytest.mark.parametrize("name", OTHER)
+@pytest.mark.parametrize("of", ["bisect", "replay", "cost"])
+def test_equal_paths_are_not_enough(
+    of: str, name: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Captures of other engines, models, weights or prompts under the same names: refused, and both facts are shown."""
+    comparison = replace(CASE, cand=replace(CASE.cand, weights_sha256="a" * 64))
+    (folder / "result.json").write_text(to_json(comparison), encoding="utf-8")
+    path = folder / f"{of}.json"
+    said = json.loads(path.read_text(encoding="utf-8"))
+    side = said["sides"][1] if of == "replay" else said["cand"]
+    side["weights_sha256"] = "a" * 64
+    path.write_text(json.dumps(said), encoding="utf-8")
+    assert run(folder, "result.json", path.name)[0] == 0
+    side[name] = OTHER[name]
+    path.write_text(json.dumps(said), encoding="utf-8")
+    capsys.readouterr()
+    assert run(folder, "result.json", path.name)[0] == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error[E223]")
+    for value in (getattr(comparison.cand, name), OTHER[name]):
+        assert (f"{value:,}" if isinstance(value, int) else str(value)[:12]) in err
+
+
+def test_an_older_result_is_held_against_what_it_says(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the sides' models the draft's cost has one model, whose last part is compared; a folder of a cache has none."""
+    said = json.loads((folder / "cost.json").read_text(encoding="utf-8"))
+    for side in ("ref", "cand"):
+        for name in ("model", "weights_sha256", "prompts", "tokens"):
+            del said[side][name]
+    last = CASE.ref.model.rpartition("/")[2]
+    for model, code in (
+        (f"/data/{last}/", 0),
+        (f"hub/snapshots/{'0123456789ab' * 3}", 0),
+        ("HuggingFaceTB/SmolLM2-135M", 2),
+    ):
+        (folder / "cost.json").write_text(json.dumps({**said, "model": model}), encoding="utf-8")
+        assert run(folder, "result.json", "cost.json")[0] == code, model
+    assert "SmolLM2-135M" in capsys.readouterr().err
+    old = json.loads(replay().to_json())
+    del old["sides"]
+    (folder / "replay.json").write_text(json.dumps(old), encoding="utf-8")
+    assert run(folder, "result.json", "replay.json")[0] == 0
 
 
 def test_only_what_fits_beside_it_is_taken(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
