@@ -24,7 +24,7 @@ TRIED, SLOTS = 3, 6  # samples that are opened, slots that are named
     "--format", "format_", metavar="NAME", help="Read PATH as this format.  [default: by its content]"
 )
 def inspect(path: Path, format_: str | None) -> None:
-    """Say what PATH is: a capture, a result, or files in a format that is read.
+    """Say what PATH is: a capture, a saved result or its page, or files in a format that is read.
 
     Reads manifests, headers and one sample; checks no hashes.
     """
@@ -142,6 +142,10 @@ def _plain(path: Path) -> list[str]:
 
 
 def _file(path: Path) -> list[str]:
+    from . import inspected_result
+
+    if (page := inspected_result.describe_page(path)) is not None:
+        return page
     said = _json(path)
     known = said is not None and str(said.get("schema", "")).startswith("hsparity.")
     if not known and (found := _foreign(path)):
@@ -150,37 +154,9 @@ def _file(path: Path) -> list[str]:
         return [f"{path}: safetensors", *_header(path)]
     if said is None:
         return [f"{path}: unknown, {_size(path.stat().st_size)}"]
-    if str(said.get("schema", "")).startswith("hsparity.comparison/"):
-        return _result(path, said)
-    if str(said.get("schema", "")).startswith("hsparity.audit/"):
-        return [
-            f"{path}: a result of hsparity audit, {said['schema']}",
-            f"  verdict   {said.get('verdict')}: {said.get('headline')}",
-            f"  dataset   {said.get('dataset')}, format {said.get('format')}",
-            f"  sampled   {said.get('sampled')} samples",
-        ]
+    if (result := inspected_result.describe(path, said)) is not None:
+        return result
     return [f"{path}: unknown JSON", *_keys(path)]
-
-
-def _result(path: Path, said: dict[str, Any]) -> list[str]:
-    """A result of compare; of one that lacks what every result has, its keys."""
-    try:
-        codes = [f"{f['code']} {f['name']}" for f in said.get("findings", []) if not f.get("ruled_out")]
-        sides = [
-            f"  {side['role']:<9} {side['path']}  {side['engine']} {side['version']}"
-            for side in (said["ref"], said["cand"])
-        ]
-        return [
-            f"{path}: a result of hsparity compare, {said['schema']}",
-            f"  verdict   {said['verdict']}: {said['headline']}",
-            *sides,
-            f"  asked     {said['request']['spelled']}, tokens {said['request']['tokens']}",
-            f"  floor     {said['floor']['kind']}",
-            f"  findings  {', '.join(codes) or 'none'}",
-            f"  next      hsparity report {path} --html report.html",
-        ]
-    except (KeyError, TypeError, AttributeError):
-        return [f"{path}: damaged, a result of hsparity compare that lacks parts", *_keys(path)]
 
 
 def _foreign(path: Path, name: str | None = None) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -10,13 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import HsparityError
+from .saved_kinds import kind_of, make, show
 
 if TYPE_CHECKING:
     from ..drafter.result import DraftCost
     from ..model import Comparison
     from ..report.joined import More
 
-HELP = "make it with hsparity compare REF CAND --json result.json"
+HELP = f"make it with {make('comparison')}"
+MORE = "make one with one of these, of the same two captures:\n" + make("bisect", "replay", "draft-cost")
 
 
 def read(path: str) -> Comparison | DraftCost:
@@ -47,31 +50,36 @@ def read_more(path: str) -> More:
             replays.SCHEMA: (replays.from_json, partial(validate_record, replays.Replay)),
             drafts.SCHEMA: (drafts.DraftCost.from_json, validate_cost),
         },
+        MORE,
     )
 
 
 def _read(
-    path: str, wanted: str, kinds: Mapping[str, tuple[Callable[[str], Any], Callable[[Any], None]]]
+    path: str,
+    wanted: str,
+    kinds: Mapping[str, tuple[Callable[[str], Any], Callable[[Any], None]]],
+    advice: str = HELP,
 ) -> Any:
-    """The record in a file, by one of `kinds`: schema -> how it is read and checked."""
+    """The record in a file, by one of `kinds`: schema -> how it is read and checked. `advice`: how one is made."""
     name = "standard input" if path == "-" else path
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise HsparityError("E213", f"cannot read {name}", (str(reason),), HELP) from error
+        raise HsparityError("E213", f"cannot read {name}", (str(reason),), advice) from error
     try:
         text = _document(text)
         raw = json.loads(text)
         schema = raw.get("schema") if isinstance(raw, dict) else type(raw).__name__
         if not isinstance(schema, str) or schema not in kinds:
+            advice = _other(schema, path, kinds) or advice
             raise ValueError(f"its schema is {schema!r}, expected {' or '.join(kinds)}")
         reader, check = kinds[schema]
         record = reader(text)
         check(record)
     # A file of another shape fails wherever its first odd value is met; to its owner each is the same.
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise HsparityError("E213", f"{name} is not {wanted}", (_reason(error),), HELP) from error
+        raise HsparityError("E213", f"{name} is not {wanted}", (_reason(error),), advice) from error
     return record
 
 
@@ -81,8 +89,26 @@ def comparison(path: str) -> Comparison:
 
     found = read(path)
     if not isinstance(found, Comparison):
-        raise HsparityError("E213", f"{path} is not a comparison result", (f"it holds {found.schema}",), HELP)
+        raise HsparityError(
+            "E213",
+            f"{path} is not a comparison result",
+            (f"it holds {found.schema}",),
+            f"{HELP}\nthis one is shown by {show(found.schema, path)}",
+        )
     return found
+
+
+def _other(schema: object, path: str, kinds: Mapping[str, Any]) -> str:
+    """What a result of another kind is good for; empty for what is none of hsparity's, or of another version."""
+    kind = kind_of(schema)
+    if kind is None or any(kind_of(expected) == kind for expected in kinds):
+        return ""
+    if schema == "hsparity.comparison/1":
+        return (
+            f"a page holds one comparison, which comes first; two are held against each other by\n"
+            f"hsparity diff OLD.json {shlex.quote(path)}"
+        )
+    return f"it is {kind.words}: {show(schema, path)}"
 
 
 def _document(text: str) -> str:

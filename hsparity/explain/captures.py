@@ -115,7 +115,9 @@ TEXTS = (
         "The file given to `hsparity report` is not a result that `hsparity compare --json` or `hsparity drafter --json` wrote, "
         "nor a page that carries one.",
         "It is another JSON file or page, a cut-off one, or a result of another major version.",
-        "Make it with `hsparity compare REF CAND --json result.json`.",
+        "Make it with `hsparity compare REF CAND --json result.json`. Behind a comparison may stand what `hsparity bisect`, "
+        "`hsparity replay` or `hsparity drafter` wrote with `--json`. Other saved results are shown by the command that made them; "
+        "`hsparity inspect FILE` says which.",
     ),
     entry(
         "E214",

@@ -11,11 +11,16 @@ from typing import Any
 
 import pytest
 
+from hsparity.cli import saved_kinds
 from hsparity.cli.main import invoke
-from hsparity.model import from_json, to_json
+from hsparity.model import encode, from_json, to_json
+from hsparity.replay.result import Replay
 from hsparity.report import Options, reporters
+from hsparity.report.schema import schemas
 from hsparity.report.validate import validate
 from tests.golden.cases import CASES
+from tests.hostile.records import filled
+from tests.unit.drafter.records import COSTS
 
 ALL = pytest.mark.parametrize("name", CASES)
 WITHOUT_TORCH = (
@@ -116,6 +121,60 @@ def test_other_files_are_refused(content: bytes, tmp_path: Path, capsys: pytest.
     assert shown.err.startswith("error[E213]: ")
     assert "hsparity compare REF CAND --json" in shown.err
     assert shown.out == ""
+
+
+def test_every_saved_result_says_what_it_is_good_for(
+    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each kind has its help, as RESULT, as MORE, and in hsparity inspect: the command that shows it."""
+    assert sorted(saved_kinds.names()) == sorted(schemas())
+    path = tmp_path / "x y.json"
+    first = {"bisect", "replay"}
+    for name in set(schemas()) - {"comparison", "draft-cost"}:
+        path.write_text(json.dumps({"schema": f"hsparity.{name}/1"}), encoding="utf-8")
+        shown = saved_kinds.show(f"hsparity.{name}/1", str(path))
+        assert invoke(["report", str(path)]) == 2
+        assert (
+            f"  help: it is {saved_kinds.kind_of(f'hsparity.{name}/1').words}: {shown}\n"
+            in capsys.readouterr().err
+        )  # type: ignore[union-attr]
+        assert invoke(["report", str(saved), str(path)]) == 2
+        err = capsys.readouterr().err
+        assert ("hsparity bisect REF CAND --json" in err) == (name in first)
+        assert (shown in err) == (name not in first)
+    assert invoke(["report", str(saved), str(saved)]) == 2
+    assert "hsparity diff OLD.json" in capsys.readouterr().err
+    path.write_text("{}", encoding="utf-8")
+    assert invoke(["report", str(saved), str(path)]) == 2
+    assert "hsparity replay REF CAND --json replay.json" in capsys.readouterr().err
+
+
+def test_inspect_says_what_a_saved_result_is(
+    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A comparison, its page, a redacted page, and every other kind; the last line is the command that shows it."""
+    page = tmp_path / "page.html"
+    assert invoke(["report", str(saved), "--redact", "--html", str(page), "-q"]) == 0
+    capsys.readouterr()
+    for path, words in ((saved, ": a comparison, "), (page, ": an HTML page that carries a comparison, ")):
+        assert invoke(["inspect", str(path)]) == 0
+        shown = capsys.readouterr().out
+        assert words in shown
+        assert f"  next      hsparity report {path} --html page.html\n" in shown
+        assert ("  redacted  " in shown) == (path is page)
+    for name, record in (("replay", filled(Replay, "words")), ("draft-cost", COSTS["cost-real"]())):
+        other = tmp_path / f"{name}.json"
+        other.write_text(json.dumps({**encode(record), "schema": f"hsparity.{name}/1"}), encoding="utf-8")
+        assert invoke(["inspect", str(other)]) == 0
+        shown = capsys.readouterr().out
+        assert f"verdict   {record.verdict.value}: {record.headline[:20]}" in shown
+        assert f"{other} --html page.html\n" in shown
+    page.write_text(page.read_text(encoding="utf-8").replace("H4sI", "H4sX"), encoding="utf-8")
+    assert invoke(["inspect", str(page)]) == 0
+    assert "damaged" in capsys.readouterr().out
+    page.write_text("<html></html>", encoding="utf-8")
+    assert invoke(["inspect", str(page)]) == 0
+    assert ": unknown" in capsys.readouterr().out
 
 
 def test_a_missing_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
