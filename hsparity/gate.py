@@ -11,8 +11,8 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from .config import EVERY_SITE, Config
 from .config import GateConfig as Gate
@@ -39,6 +39,14 @@ class GateResult:
     passed: bool
     lines: tuple[str, ...]
     exit_code: ExitCode
+    # Sites beyond the floor that limits allow, whatever else fails: (ref, cand) -> "allowed by max_ratio: …".
+    allowed: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def reason(self) -> str:
+        """The first line that says how it stands: lines about what was not checked may come before it."""
+        word = "gate: passed" if self.passed else "gate: failed"
+        return next(line for line in self.lines if line.startswith(word))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +108,12 @@ def judge(comparison: Comparison, gate: Gate) -> GateResult:
     by_verdict, passed = _by_verdict(comparison, strict, kept=not limits)
     failed = [*by_verdict, *_named(comparison, strict), *limits]
     aside = _aside(comparison, gate)
+    allowed = _allowed(comparison, strict)
     if failed and not lenient:
         code = min(reason.code for reason in failed)
-        return GateResult(False, _told("failed", [r.text for r in failed], aside), code)
+        return GateResult(False, _told("failed", [r.text for r in failed], aside), code, allowed)
     passed += [f"never fails, whatever was found: {r.text}" for r in failed]
-    return GateResult(True, _told("passed", passed, aside), ExitCode.PARITY)
+    return GateResult(True, _told("passed", passed, aside), ExitCode.PARITY, allowed)
 
 
 def _told(word: str, reasons: Sequence[str], aside: Sequence[str]) -> tuple[str, ...]:
@@ -144,11 +153,7 @@ def _given(gate: Gate) -> list[str]:
 
 def _allowance(c: Comparison, gate: Gate) -> tuple[list[str], list[str]]:
     """Why no limit lets a divergence pass, and what limits allow of it."""
-    against = [
-        f"{_title(f)} is there, and no limit allows it"
-        for f in c.findings
-        if f.severity == "cause" and not f.ruled_out and (f.structural or BEYOND_LIMITS.match(f.code))
-    ]
+    against = [f"{_title(f)} is there, and no limit allows it" for f in _beyond_limits(c)]
     allowed = []
     for d in view.requested(c):
         if d.verdict not in (Verdict.DIVERGED, Verdict.MISSING):
@@ -164,6 +169,25 @@ def _allowance(c: Comparison, gate: Gate) -> tuple[list[str], list[str]]:
         else:
             allowed.append(spelling.clean(c.cost.headline))
     return against, allowed
+
+
+def _allowed(c: Comparison, gate: Gate) -> dict[tuple[str, str], str]:
+    """What limits allow, site by site; nothing where a finding is there that no limit allows."""
+    if c.verdict is not Verdict.DIVERGED or _beyond_limits(c):
+        return {}
+    found = {}
+    for d in view.requested(c):
+        limits = [n for n in LIMITED if _bound(getattr(gate, n), d) is not None]
+        over = any(_over_limit(c, d, name, gate) for name in limits)
+        if limits and not over and d.verdict is Verdict.DIVERGED and not _not_allowed(c, d, gate):
+            found[d.ref, d.cand] = f"allowed by {' and '.join(limits)}: {_place(d)} at {_figures(d)}"
+    return found
+
+
+def _beyond_limits(c: Comparison) -> list[Finding]:
+    """Causes that no limit allows."""
+    causes_held = (f for f in c.findings if f.severity == "cause" and not f.ruled_out)
+    return [f for f in causes_held if f.structural or BEYOND_LIMITS.match(f.code)]
 
 
 def _not_allowed(c: Comparison, d: SiteDelta, gate: Gate) -> str:

@@ -56,18 +56,11 @@ def assert_parity(
     judged = judge(comparison, gate)
     if not judged.passed:
         # pytest's summary shows the first line alone.
-        raise AssertionError(
-            "\n".join((judged.lines[_first(judged.lines)], _page(comparison), *judged.lines))
-        )
+        raise AssertionError("\n".join((judged.reason, _page(comparison), *judged.lines)))
     if judged.lines != PASSED:
         # What a gate lets pass is never silent.
         sys.stderr.write("".join(f"{line}\n" for line in judged.lines))
     return comparison
-
-
-def _first(lines: Sequence[str]) -> int:
-    """Where the first reason stands: behind what is mentioned aside."""
-    return next(i for i, line in enumerate(lines) if line.startswith("gate: failed"))
 
 
 def _comparison(ref: Comparison | Folder, cand: Folder | None, options: Mapping[str, Any]) -> Comparison:

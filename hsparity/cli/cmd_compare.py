@@ -10,7 +10,7 @@ import click
 
 from ..errors import HsparityError
 from .drafter_cost import pricing
-from .gating import FAIL_ON, conclude, wanted
+from .gating import FAIL_ON, conclude, judged, wanted
 from .grouped import GroupedCommand, color_option, grouped_option
 from .output import console_options, tell, write_reports
 from .report_options import Reports, report_options
@@ -220,8 +220,9 @@ def compare(
         command=("hsparity", *sys.argv[1:]),
     )
     shown = reports.shown(result)
-    write_reports(shown, outputs, console_options(color, quiet=quiet, verbose=verbose))
-    return conclude(shown, gate)
+    passed = judged(shown, gate)
+    write_reports(shown, outputs, console_options(color, quiet=quiet, verbose=verbose, gate=passed))
+    return conclude(shown, passed)
 
 
 def _compare(

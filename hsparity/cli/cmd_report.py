@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from ..errors import HsparityError
-from .gating import FAIL_ON, conclude, wanted
+from .gating import FAIL_ON, conclude, judged, wanted
 from .grouped import GroupedCommand, color_option, grouped_option
 from .output import console_options, write_reports
 from .report_options import HEADING as REPORTS
@@ -75,8 +77,9 @@ def report(
         from ..report.joined import joined
 
         shown = reports.shown(joined(found, [read_more(path) for path in more]))
-        write_reports(shown, outputs, options)
-        return 0 if gate is None else conclude(shown, gate)
+        passed = judged(shown, gate)
+        write_reports(shown, outputs, replace(options, gate=passed))
+        return 0 if passed is None else conclude(shown, passed)
     if more:
         raise HsparityError(
             "E103",

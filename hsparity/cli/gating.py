@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .output import EXIT_CODES, tell
 
 if TYPE_CHECKING:
-    from ..gate import Gate
+    from ..gate import Gate, GateResult
     from ..model import Comparison
 
 FAIL_ON = (
@@ -24,13 +24,19 @@ def wanted(fail_on: str | None) -> Gate | None:
     return open_gate(fail_on, load())
 
 
-def conclude(result: Comparison, gate: Gate | None) -> int:
+def judged(result: Comparison, gate: Gate | None) -> GateResult | None:
+    """What the gate says of the result; None without one."""
+    if gate is None:
+        return None
+    from ..gate import judge
+
+    return judge(result, gate)
+
+
+def conclude(result: Comparison, gate: GateResult | None) -> int:
     """The exit code; the gate's lines go to stderr, after everything else."""
     if gate is None:
         return int(EXIT_CODES[result.verdict.value])
-    from ..gate import judge
-
-    judged = judge(result, gate)
-    for line in judged.lines:
+    for line in gate.lines:
         tell(line)
-    return int(judged.exit_code)
+    return int(gate.exit_code)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import HsparityError
-from ..report.embedded import unpack
 from .saved_kinds import Kind, kind_of, show
 
 PAGE_BYTES = 256 << 20
@@ -17,6 +16,8 @@ _ABOUT = ("dataset", "format", "sampled", "draft", "model", "engine", "capture",
 
 def describe_page(path: Path) -> list[str] | None:
     """About an HTML page that carries a result; None for another file."""
+    from ..report.embedded import unpack
+
     try:
         with path.open("rb") as file:
             if not file.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):

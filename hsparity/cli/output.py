@@ -15,6 +15,7 @@ from ..errors import ExitCode, HsparityError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..gate import GateResult
     from ..model import Comparison
     from ..report.base import Options
 
@@ -84,7 +85,9 @@ def unwritable(path: str, error: OSError) -> HsparityError:
     )
 
 
-def console_options(color: str, *, quiet: bool = False, verbose: bool = False) -> Options:
+def console_options(
+    color: str, *, quiet: bool = False, verbose: bool = False, gate: GateResult | None = None
+) -> Options:
     """How to render for the terminal at hand. NO_COLOR wins over auto; a pipe gets 80 columns and no colour."""
     from ..report.base import Options
 
@@ -92,7 +95,7 @@ def console_options(color: str, *, quiet: bool = False, verbose: bool = False) -
     colored = color == "always" or (color == "auto" and terminal and not os.environ.get("NO_COLOR"))
     width = shutil.get_terminal_size((80, 24)).columns if terminal or os.environ.get("COLUMNS") else 80
     unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    return Options(width=width, color=colored, unicode=unicode, verbose=verbose, quiet=quiet)
+    return Options(width=width, color=colored, unicode=unicode, verbose=verbose, quiet=quiet, gate=gate)
 
 
 def write_reports(result: Comparison, files: dict[str, str], options: Options) -> None:

@@ -6,20 +6,24 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..model import Comparison
+
+if TYPE_CHECKING:
+    from ..gate import GateResult
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to render. A reporter that writes files reads none of these."""
+    """How to render. A reporter that writes files reads none of these, but one for CI the gate's result."""
 
     width: int = 80  # columns of the terminal
     color: bool = False
     verbose: bool = False
     quiet: bool = False
     unicode: bool = True  # False: plain ASCII
+    gate: GateResult | None = None  # None: none was asked for, and the verdict alone speaks
 
 
 class Reporter(Protocol):

@@ -15,10 +15,16 @@ class GithubReporter:
     suffix = ".github"
 
     def render(self, comparison: Comparison, options: Options) -> str:
-        """One command a line: the verdict, then causes, hypotheses and notes, at most `MOST` of a level."""
-        level = _LEVELS.get(comparison.verdict, "warning")
+        """One command a line: a gate that fails, the verdict, then causes, hypotheses and notes, at most `MOST` of a level.
+        What a gate lets pass is a notice."""
+        gate = options.gate
+        level = "notice" if gate is not None and gate.passed else _LEVELS.get(comparison.verdict, "warning")
         made = [(level, f"hsparity: {comparison.verdict.value}", [view.verdict_line(comparison)])]
         made += [_finding(comparison, level, f) for f in comparison.findings if not f.ruled_out]
+        if gate is not None and not gate.passed:
+            made.insert(0, ("error", "hsparity: gate failed", list(gate.lines)))
+        elif gate is not None and comparison.verdict is not Verdict.PARITY:
+            made.insert(1, ("notice", "hsparity: gate passed", list(gate.lines)))
         left = {"error": MOST, "warning": MOST, "notice": MOST}
         lines = []
         for kind, title, text in made:

@@ -2,7 +2,8 @@
 
 A diverged site is a failure. An inconclusive or missing one is an error, not "skipped": CI servers show a skipped case
 as green or grey and let the job pass, and nothing that was not shown equal may look passed. An error says what it is,
-that the check could not be made.
+that the check could not be made. With a gate its result is a case too, and what it lets pass is a case that passed and
+says by what.
 """
 
 from __future__ import annotations
@@ -10,13 +11,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape, quoteattr
 
+from ..errors import ExitCode
 from ..model import Comparison, SiteDelta, Verdict
 from . import commands, findings, view
 from . import spelling as sp
 from .base import Options
+
+if TYPE_CHECKING:
+    from ..gate import GateResult
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _TAGS = {Verdict.PARITY: "", Verdict.DIVERGED: "failure"}  # any other verdict is an error
@@ -30,6 +36,7 @@ class _Case:
     message: str
     lines: tuple[str, ...]
     properties: Mapping[str, str]
+    out: str = ""  # said by a case that passed
 
 
 class JunitReporter:
@@ -38,6 +45,8 @@ class JunitReporter:
     def render(self, comparison: Comparison, options: Options) -> str:
         """The document. It holds no time of its own: `timestamp` is when the candidate was captured."""
         cases = [_verdict(comparison), *(_site(comparison, d) for d in _deciding(comparison))]
+        if options.gate is not None:
+            cases = [_gate(options.gate), *_let_pass(comparison, options.gate, cases)]
         counts = _counts(cases)
         suite = {"name": _suite(comparison), **counts}
         made = _TIME.match(comparison.cand.created)
@@ -67,6 +76,24 @@ def _verdict(comparison: Comparison) -> _Case:
     lines = (*findings.summary(comparison), *_advice(comparison), *view.warnings(comparison))
     tag = _TAGS.get(comparison.verdict, "error")
     return _Case("verdict", tag, kind, view.verdict_line(comparison), lines, {})
+
+
+def _gate(gate: GateResult) -> _Case:
+    """A limit that cannot be checked, or an outcome that is not known, is an error as a site's is."""
+    if gate.passed:
+        return _Case("gate", "", "", "", (), {}, "\n".join(gate.lines))
+    tag = "failure" if gate.exit_code is ExitCode.DIVERGED else "error"
+    return _Case("gate", tag, "gate", gate.reason, gate.lines, {})
+
+
+def _let_pass(comparison: Comparison, gate: GateResult, cases: Sequence[_Case]) -> list[_Case]:
+    """The verdict's case and the sites', passed where the gate passes or a limit allows them."""
+    said = "\n".join(gate.lines) if gate.passed and comparison.verdict is not Verdict.PARITY else ""
+    words = [said, *(gate.allowed.get((d.ref, d.cand), said) for d in _deciding(comparison))]
+    return [
+        replace(case, tag="", out=out) if case.tag and out else case
+        for case, out in zip(cases, words, strict=True)
+    ]
 
 
 def _site(comparison: Comparison, delta: SiteDelta) -> _Case:
@@ -141,7 +168,13 @@ def _case(case: _Case) -> str:
         message = case.message or case.kind
         text = "\n".join(sp.clean(line) for line in (message, *case.lines))
         inner += f"   <{case.tag}{_attributes({'type': case.kind, 'message': message})}>{escape(text)}</{case.tag}>\n"
+    if case.out:
+        inner += f"   <system-out>{escape(_lines(case.out))}</system-out>\n"
     return f"  <testcase{head}>\n{inner}  </testcase>\n" if inner else f"  <testcase{head}/>\n"
+
+
+def _lines(text: str) -> str:
+    return "\n".join(sp.clean(line) for line in text.split("\n"))
 
 
 def _properties(known: Mapping[str, str], indent: str) -> str:

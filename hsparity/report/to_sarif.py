@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Iterable
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ..explain import texts
@@ -23,6 +23,9 @@ from ..registry import findings as known_findings
 from . import findings, view
 from . import spelling as sp
 from .base import Options
+
+if TYPE_CHECKING:
+    from ..gate import GateResult
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 # Exit codes are explained too; a verdict that no cause accounts for is a result of its own.
@@ -34,7 +37,8 @@ class SarifReporter:
     suffix = ".sarif"
 
     def render(self, comparison: Comparison, options: Options) -> str:
-        """One run. Ruled-out findings are no results; a comparison without parity always has a result."""
+        """One run. Ruled-out findings are no results; a comparison without parity always has a result, and so has a gate that
+        fails. What a gate lets pass is no error."""
         held = [f for f in comparison.findings if not f.ruled_out]
         results = [_result(comparison, f) for f in held]
         rules = {_id(f.code): _rule(f.code, f.name, _level(comparison, f)) for f in held}
@@ -44,6 +48,8 @@ class SarifReporter:
             verdict = Finding(name, name, view.verdict_line(comparison))
             results.insert(0, _result(comparison, verdict))
             rules = {name: _rule(exit_code, name, _level(comparison, verdict)), **rules}
+        if options.gate is not None:
+            results, rules = _gated(comparison, options.gate, results, rules)
         order = list(rules)
         for result in results:
             result["ruleIndex"] = order.index(result["ruleId"])
@@ -61,10 +67,39 @@ class SarifReporter:
             ],
             "columnKind": "unicodeCodePoints",
             "results": results,
-            "properties": _facts(comparison),
+            "properties": _facts(comparison) | _gate_facts(options.gate),
         }
         document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
         return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _gated(
+    comparison: Comparison, gate: GateResult, results: list[dict[str, Any]], rules: dict[str, dict[str, Any]]
+) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
+    """The results as warnings where the gate passes, else with one for the gate before them; the same of the rules."""
+    if not gate.passed:
+        failed = _result(comparison, Finding("gate", "gate", gate.reason))
+        failed |= {"level": "error", "message": {"text": _lines(gate)}}
+        return [failed, *results], {"gate": _rule("gate", "gate", "error"), **rules}
+    quiet = {
+        key: {**rule, "defaultConfiguration": {"level": _quieter(rule["defaultConfiguration"]["level"])}}
+        for key, rule in rules.items()
+    }
+    return [{**r, "level": _quieter(r["level"])} for r in results], quiet
+
+
+def _quieter(level: str) -> str:
+    return "warning" if level == "error" else level
+
+
+def _lines(gate: GateResult) -> str:
+    return "\n".join(sp.clean(line) for line in gate.lines)
+
+
+def _gate_facts(gate: GateResult | None) -> dict[str, Any]:
+    return (
+        {} if gate is None else {"gate": {"passed": gate.passed, "lines": [sp.clean(x) for x in gate.lines]}}
+    )
 
 
 def _pair(comparison: Comparison) -> str:
