@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 SCHEMA = "hsparity.comparison/1"
 MAP_COLUMNS = 8192
+LEFT_OUT = "left out"  # in place of a digest of weights, in a redacted result: it was hashed
 Record = TypeVar("Record")
 
 
@@ -54,6 +55,11 @@ class Side:
     weights_sha256: str = ""
     created: str = ""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """Of the weights; empty where it is not known, for want of a hash or because it was left out."""
+        return "" if self.weights_sha256 == LEFT_OUT else self.weights_sha256
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ def _without(manifest: Mapping[str, Any]) -> dict[str, Any]:
 def _unsaid_value(
     value: Any, names: Mapping[str, str], said: tuple[str, ...], key: str = "", depth: int = 0
 ) -> Any:
-    """Data without what was said to the model, the prompts under p1, p2 and so on."""
+    """Data without what was said to the model, the prompts under prompt-1, prompt-2 and so on."""
     if depth > _DEPTH:
         return "…"
     if isinstance(value, Mapping):
@@ -123,8 +123,10 @@ def _unsaid_value(
 
 
 def _names(manifest: Any) -> dict[str, str]:
-    """p1, p2, … for the prompts' own names."""
-    return {p["id"]: f"p{i + 1}" for i, p in enumerate(_records(manifest)) if isinstance(p.get("id"), str)}
+    """prompt-1, prompt-2, … for the prompts' own names."""
+    return {
+        p["id"]: f"prompt-{i + 1}" for i, p in enumerate(_records(manifest)) if isinstance(p.get("id"), str)
+    }
 
 
 def _records(data: Any) -> Iterator[Mapping[str, Any]]:

@@ -33,7 +33,7 @@ def _facts(side: Side) -> tuple[dict[str, str], dict[str, str], dict[str, str], 
     environment = {k: sp.clean(str(v)) for k, v in sorted(side.environment.items()) if k not in OURS}
     # The engine's own release stands among the packages of its environment too.
     environment = {k: v for k, v in environment.items() if k != side.engine}
-    model = {"weights": side.weights_sha256[:12]} if side.weights_sha256 else {}
+    model = {"weights": side.digest[:12]} if side.digest else {}
     return {side.role: sp.clean(f"{side.engine} {side.version}".strip())}, model, settings, environment
 
 

@@ -97,11 +97,11 @@ def _refuse_other_model(old: Comparison, new: Comparison, names: tuple[str, str]
 
 
 def _hashes_differ(then: Side, now: Side) -> bool:
-    return bool(then.weights_sha256 and now.weights_sha256 and then.weights_sha256 != now.weights_sha256)
+    return bool(then.digest and now.digest and then.digest != now.digest)
 
 
 def _shape(side: Side) -> str:
-    weights = f", weights {side.weights_sha256[:12]}" if side.weights_sha256 else ""
+    weights = f", weights {side.digest[:12]}" if side.digest else ""
     return sp.clean(
         f"{side.role} {side.model}: {side.architecture}, {side.num_layers} layers, hidden {side.hidden_size}{weights}"
     )
@@ -146,7 +146,7 @@ def _model_unsure(old: Comparison, new: Comparison) -> str:
             f"names, hashes and token ids were taken out of {which}: that it is one model is not known, and no number is held "
             "against another"
         )
-    hashed = bool(then.weights_sha256 and now.weights_sha256)
+    hashed = bool(then.digest and now.digest)
     if hashed or model_names.same(then.model, now.model):
         return ""
     return sp.clean(

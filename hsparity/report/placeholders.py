@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
+from ..model import LEFT_OUT
+
 PATHS = {"path": "PATH", "model": "MODEL", "draft": "DRAFT", "capture": "PATH", "checkpoint": "MODEL"}
 TOKENS = re.compile(r"(token_)?ids?(_[a-z]+)?|texts?(_[a-z]+)?")  # fields of token ids and texts
 _ROLES = {
@@ -34,14 +36,23 @@ _LABELS = re.compile(
 )
 # Words of hsparity's own command lines, and options whose values are words of its own.
 _WORDS = re.compile(
-    r"compare|capture|floor|report|replay|bisect|drafter|check|measure|selfcheck|inspect|export|import|audit|explain|hf|vllm"
+    r"compare|capture|floor|report|replay|bisect|drafter|check|cost|measure|selfcheck|inspect|export|import|audit|explain|demo"
+    r"|doctor|conventions|diff|overview|engines|add|install|list|path|remove|hooks|native|both|v[12]|hf|vllm"
     r"|sglang|all|eagle3(-speculators)?|prefill|decode|none|auto|always|never|HS\d{3}|E\d{3}"
 )
 _VALUED = re.compile(
-    r"--(layers|boundaries|tokens|sites|only|dtype|tol|limit|offset|engine|color|generate|max-tokens|steps|knob|undo)"
+    r"--(layers|boundaries|tokens|sites|only|dtype|tol|limit|offset|engine|color|generate|max-tokens|steps|knobs?|undo|slots"
+    r"|mechanism|(native-)?ids|fail-on|format|to|arch|algorithm|runner|(engine-)?version|trained-(on|by)|device|schema)"
 )
 _OPTION = re.compile(r"(--?[A-Za-z][a-z-]*)(?:=(.*))?", re.S)
 _NUMBERS = re.compile(r"[+-]?[\d,:-]*\d(\.\d+)?(e[+-]?\d+)?:?")  # also 2,30,58 and 0-60:5
+# Of a setting whose number says something of its owner: a port, a token id.
+NUMBERED = re.compile(
+    r"host|port|url|addr|user|key|secret|password|auth|revision|seed|token_id|(^|_)(ip|id|token)$"
+)
+NUMBER = re.compile(r"[+-]?\d{1,8}(\.\d{1,8})?(e[+-]?\d{1,3})?")
+_SWITCH = re.compile(r"(-*[A-Za-z_][\w.-]{0,63})=(.*)", re.S)
+_STATE = re.compile(r"true|false|none|null", re.I)
 _VALUE = re.compile(r"[A-Za-z0-9_,.:+-]{1,60}")
 _WORD = re.compile(r"[^\W_]\w*")
 
@@ -99,8 +110,8 @@ class Secrets:
                 self.add(part, "NAME")
 
     def prompt(self, name: str) -> str:
-        """p1, p2, … in the order they are asked for."""
-        return self.prompts.setdefault(name, f"p{len(self.prompts) + 1}")
+        """prompt-1, prompt-2, … in the order they are asked for: not p1, as sets of prompts call theirs."""
+        return self.prompts.setdefault(name, f"prompt-{len(self.prompts) + 1}")
 
     def span(self, text: str) -> str:
         """ "ID 0-31" with the prompt's placeholder."""
@@ -162,7 +173,10 @@ class Secrets:
         known = self.phrases.get(word) or self.single.get(word)
         if known:
             return known
-        own = _WORDS.fullmatch(word) or word in _PLACEHOLDERS
+        own = bool(_WORDS.fullmatch(word)) or word in _PLACEHOLDERS or word == "--"
+        switch = _SWITCH.fullmatch(word)
+        if switch and (_STATE.fullmatch(switch[2]) or NUMBER.fullmatch(switch[2])):
+            own = own or not NUMBERED.search(switch[1].lower())
         number = option.startswith("-") and _NUMBERS.fullmatch(word)
         return word if own or number or (_VALUED.fullmatch(option) and _VALUE.fullmatch(word)) else "FILE"
 
@@ -208,7 +222,8 @@ def _note(found: Secrets, name: str, value: str) -> None:
         if head and _NUMBERS.fullmatch(rows):
             found.prompt(head)
     elif name == "weights_sha256":
-        found.add(value, "DIGEST")
+        if value != LEFT_OUT:
+            found.add(value, "DIGEST")
     elif TOKENS.fullmatch(name):
         if _telling(value.strip()):
             found.add(value, '"…"')

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..drafter.result import DraftCost
-from ..model import Comparison
+from ..model import LEFT_OUT, Comparison
 from . import placeholders as ph
 from .placeholders import Secrets
 
@@ -35,7 +35,7 @@ _GIVEN = re.compile(
 
 
 def redact(record: T) -> T:
-    """The record without them; redacted once more, it is the same. Prompts are p1, p2, …, paths REF, CAND, PATH."""
+    """The record without them; redacted once more, it is the same. Prompts are prompt-1, prompt-2, …, paths REF, CAND, PATH."""
     secrets = ph.collect(record)
     made: T = _value(secrets, "", record)
     return replace(made, redacted=True)
@@ -98,11 +98,18 @@ def _settings(secrets: Secrets, value: Any, key: str = "") -> Any:
         return {_technical(secrets, str(k)): _settings(secrets, v, str(k)) for k, v in value.items()}
     if value is None or isinstance(value, bool):
         return value
-    if _GIVEN.search(key.lower()):
+    if _GIVEN.search(key.lower()) and not _plain_number(key, value):
         return _LEFT_OUT
     if isinstance(value, (tuple, list)):
         return type(value)(_settings(secrets, part, key) for part in value)
     return _technical(secrets, value) if isinstance(value, str) else value
+
+
+def _plain_number(key: str, value: Any) -> bool:
+    """Whether it is a number, also as text, that names nobody: max_model_len, and no port."""
+    if isinstance(value, str) and not ph.NUMBER.fullmatch(value):
+        return False
+    return isinstance(value, (int, float, str)) and not ph.NUMBERED.search(key.lower())
 
 
 def _environment(secrets: Secrets, value: Any) -> Any:
@@ -146,7 +153,7 @@ _RULES: dict[str, Rule] = {
     "by_prompt": _bins,
     "settings": _settings,
     "environment": _environment,
-    "weights_sha256": lambda _, value: "",
+    "weights_sha256": lambda _, value: value and LEFT_OUT,
     "created": _like(_TIME),
     "schema": _like(_SCHEMA),
     "command": lambda secrets, value: tuple(secrets.words(value)),

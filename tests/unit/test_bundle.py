@@ -139,10 +139,10 @@ def test_what_helps_is_still_there(place: Path) -> None:
     log = texts["capture-1/engine.log.txt"].splitlines()
     assert len(log) == 200
     assert log[-1] == "max_num_batched_tokens=8192 tokenizer='gpt2' special=1"
-    assert "FAILED  rows: 1 of 0; worst row 3, prompt 'p1'" in texts["capture-1/self-check.txt"]
+    assert "FAILED  rows: 1 of 0; worst row 3, prompt 'prompt-1'" in texts["capture-1/self-check.txt"]
     manifest = json.loads(texts["capture-1/manifest.json"])
     assert (manifest["model"], manifest["number of prompts"]) == ("~/work/models/m", 2)
-    assert manifest["prompts"][0]["id"] == manifest["shards"][0]["prompt"] == "p1"
+    assert manifest["prompts"][0]["id"] == manifest["shards"][0]["prompt"] == "prompt-1"
     assert manifest["settings"]["engine_args"]["max_tokens"] == 5
     versions = json.loads(texts["versions.json"])
     assert {"hsparity", "numpy", "torch"} <= set(versions["packages"])

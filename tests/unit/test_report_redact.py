@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 
-from hsparity.cli.main import invoke
+from hsparity.cli.main import hsparity, invoke
+from hsparity.diffing.diff import diff
 from hsparity.drafter.result import DraftCost
+from hsparity.experiments.knobs import KNOBS
 from hsparity.model import Comparison, Finding, TokenRef, encode, from_json, to_json
 from hsparity.report import Options, cost_page, embedded, reporters
 from hsparity.report.placeholders import Secrets
@@ -149,9 +153,9 @@ def test_a_redacted_page_still_says_what_to_do() -> None:
     saved = (ROOT / "reports" / "request-order" / "report.json").read_text(encoding="utf-8")
     case, made = from_json(saved), redact(from_json(saved))
     assert (
-        made.findings[0].evidence[0] == "prompt p3 holds the states of prompt p11"
+        made.findings[0].evidence[0] == "prompt prompt-3 holds the states of prompt prompt-11"
     )  # p2 and p10; the first is p0
-    assert made.findings[0].rows[0] == "p3 1-4"
+    assert made.findings[0].rows[0] == "prompt-3 1-4"
     assert made.findings[0].evidence[4:] == case.findings[0].evidence[4:]
     assert made.findings[0].fix == case.findings[0].fix
     assert made.findings[0].confirm == (
@@ -159,7 +163,7 @@ def test_a_redacted_page_still_says_what_to_do() -> None:
     )
     assert made.floor.source == "fp32 FLOOR-FP32 and bf16 REF by hf 5.24.0, 13 prompts, 149 tokens"
     assert made.ref.settings == case.ref.settings
-    assert [p[0] for p in made.map.prompts] == [f"p{n}" for n in range(1, 14)]  # type: ignore[union-attr]
+    assert [p[0] for p in made.map.prompts] == [f"prompt-{n}" for n in range(1, 14)]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -199,9 +203,9 @@ def test_sentences_without_a_secret_stay(sentence: str) -> None:
 def test_short_prompt_ids_are_replaced_after_the_word_only() -> None:
     """Prompts called 0, 1 and 2 do not turn every number into a prompt; chains of renaming do not happen."""
     secrets = Secrets()
-    assert [secrets.prompt(n) for n in ("2", "0", "1")] == ["p1", "p2", "p3"]
+    assert [secrets.prompt(n) for n in ("2", "0", "1")] == ["prompt-1", "prompt-2", "prompt-3"]
     assert secrets.hide("prompt 0: 2 tokens; prompts 1, 2 and 0, position 1") == (
-        "prompt p2: 2 tokens; prompts p3, p1 and p2, position 1"
+        "prompt prompt-2: 2 tokens; prompts prompt-3, prompt-1 and prompt-2, position 1"
     )
 
 
@@ -239,3 +243,65 @@ def test_token_arrays_are_emptied() -> None:
     made = _value(Secrets(), "", holder(np.arange(3, dtype=np.int32), np.arange(3)))
     assert made.ids_c.tolist() == [-1, -1, -1]
     assert made.positions_c.tolist() == [0, 1, 2]
+
+
+def _commands(group: click.Group, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from _commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def test_words_of_the_tool_stay_in_commands() -> None:
+    """Every command's name, every value that an option offers a choice of, every knob."""
+    hide = Secrets().command
+    for path, command in _commands(hsparity, ("hsparity",)):
+        line = " ".join(path)
+        assert hide(line) == line
+        for option in command.params:
+            if isinstance(option, click.Option) and isinstance(option.type, click.Choice):
+                for value in option.type.choices:
+                    assert hide(f"{line} {option.opts[0]} {value}") == f"{line} {option.opts[0]} {value}"
+    for knob in KNOBS:
+        line = f"hsparity bisect FILE FILE --knobs {knob.name}"
+        assert hide(line) == line
+    assert hide("hsparity bisect a b --knobs dtype,kv-dtype --cache /x") == (
+        "hsparity bisect FILE FILE --knobs dtype,kv-dtype --cache FILE"
+    )
+    assert hide("hsparity capture vllm -- max_model_len=4096 enforce_eager=true port=8000 name=mine") == (
+        "hsparity capture vllm -- max_model_len=4096 enforce_eager=true FILE FILE"
+    )
+
+
+def test_settings_keep_plain_numbers() -> None:
+    """Whatever they are called by, but for what says where a machine is or what was said to it."""
+    kept = {
+        "max_model_len": 4096,
+        "env": {"VLLM_USE_V2_MODEL_RUNNER": "1", "SGLANG_LOAD_THRESHOLD": "0.5"},
+        "load_in_8bit": True,
+    }
+    hidden = {"port": 30000, "served_model_name": "acme", "eos_token_id": 5, "seed": 77, "model_path": "1/2"}
+    case = CASES["parity"]()
+    made = redact(replace(case, ref=replace(case.ref, settings={**kept, **hidden})))
+    assert made.ref.settings == {**kept, **dict.fromkeys(hidden, "left-out")}
+
+
+def test_a_digest_leaves_a_mark() -> None:
+    """That the weights were hashed is told, and once more redacted it still is; a diff takes the mark for no digest."""
+    case = CASES["parity"]()
+    hashed = replace(
+        case, ref=replace(case.ref, weights_sha256="ab" * 32), cand=replace(case.cand, weights_sha256="")
+    )
+    made = redact(hashed)
+    assert (made.ref.weights_sha256, made.cand.weights_sha256) == ("left out", "")
+    assert made.ref.digest == ""
+    assert to_json(redact(made)) == to_json(made)
+    assert "ab" * 6 not in "".join(rendered(made).values())
+    named = replace(
+        hashed, ref=replace(hashed.ref, model=made.ref.model), cand=replace(case.cand, model=made.cand.model)
+    )
+    assert diff(named, made).sites
