@@ -8,12 +8,15 @@ import os
 import platform
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import HsparityError
 from .output import unwritable
+from .saved import read, read_any
+from .saved_kinds import kind_of
 from .scrub import HIDDEN, is_secret
 
 if TYPE_CHECKING:
@@ -40,7 +43,6 @@ _INSIDE = {
     "self-check.txt": "the capture's self-check",
     "engine.log.txt": "the last 200 lines of the engine's log",
     "probe.error.txt": "why the capture stopped",
-    "result.json": "a result",
 }
 _NOT_INSIDE = (
     "hidden states, weights, or any other tensor",
@@ -50,16 +52,27 @@ _NOT_INSIDE = (
 _PROMPTS = "prompts and token ids; of results also paths and names of models"
 
 
-def members(paths: Sequence[str], doctor: str, scrub: Scrub, with_prompts: bool) -> dict[str, str]:
-    """Every text of the bundle by its name in it. Raises E202 and E213 for a path that is no capture and no result."""
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Texts by their names in the zip, what each is, and one line for each path that is left out."""
+
+    texts: dict[str, str]
+    told: dict[str, str]
+    left_out: tuple[str, ...]
+
+
+def members(paths: Sequence[str], doctor: str, scrub: Scrub, with_prompts: bool) -> Bundle:
+    """What the bundle holds. Raises E202 and E213 for a path that is no capture and no saved result."""
     made = {
         "doctor.txt": scrub.text(doctor),
         "versions.json": _shown(scrub.value(versions())),
         "environment.json": _shown(environment(os.environ, scrub)),
         **_config(scrub),
     }
+    told: dict[str, str] = {}
+    left_out: list[str] = []
     results = captures = 0
-    for path in paths:
+    for place, path in enumerate(paths, 1):
         if Path(path).is_dir():
             from .bundled_capture import members as capture_members
 
@@ -67,9 +80,23 @@ def members(paths: Sequence[str], doctor: str, scrub: Scrub, with_prompts: bool)
             for name, text in capture_members(Path(path), scrub, with_prompts).items():
                 made[f"capture-{captures}/{name}"] = text
         else:
+            found = read_any(path)
+            kind = kind_of(found["schema"])
+            assert kind is not None  # else it was not read
+            try:
+                text = _result(path, found, scrub, with_prompts)
+            # What is damaged fails wherever its first odd value is met, and must not be shown as it is.
+            except (HsparityError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+                why = error.notes[0] if isinstance(error, HsparityError) and error.notes else str(error)
+                left_out.append(scrub.text(f"path {place}, {kind.words} that cannot be redacted: {why}"))
+                continue
             results += 1
-            made[f"result-{results}/result.json"] = _result(path, scrub, with_prompts)
-    return {"README.txt": _readme(made, with_prompts), **dict(sorted(made.items()))}
+            made[f"result-{results}/result.json"] = text
+            told[f"result-{results}/result.json"] = kind.words
+    names = ["README.txt", *sorted(made)]
+    told = {name: told.get(name) or _INSIDE[name.rpartition("/")[2]] for name in names}
+    made["README.txt"] = _readme(told, left_out, with_prompts)
+    return Bundle({name: made[name] for name in names}, told, tuple(left_out))
 
 
 def write(target: str, texts: Mapping[str, str]) -> int:
@@ -103,13 +130,15 @@ def check(target: str) -> None:
         )
 
 
-def contents(target: str, size: int, texts: Mapping[str, str], with_prompts: bool) -> list[str]:
+def contents(target: str, size: int, bundle: Bundle, with_prompts: bool) -> list[str]:
     """What is inside, file by file, and what is not."""
+    texts = bundle.texts
     width = max(len(name) for name in texts)
     lines = [f"{target}  {_bytes(size)}, {len(texts)} files"]
     for name, text in texts.items():
-        told = _INSIDE[name.rpartition("/")[2]]
-        lines.append(f"  {name:<{width}}  {_bytes(len(text.encode('utf-8', 'backslashreplace'))):>9}  {told}")
+        bytes_ = _bytes(len(text.encode("utf-8", "backslashreplace")))
+        lines.append(f"  {name:<{width}}  {bytes_:>9}  {bundle.told[name]}")
+    lines += [f"left out: {line}" for line in bundle.left_out]
     lines += ["Not inside", *(f"  {line}" for line in _outside(with_prompts))]
     if with_prompts:
         lines.append("Inside, as --with-prompts asks: prompts and token ids")
@@ -173,17 +202,25 @@ def _config(scrub: Scrub) -> dict[str, str]:
     return {} if said is None else {f"{FILE}.json": _shown(scrub.value(said))}
 
 
-def _result(path: str, scrub: Scrub, with_prompts: bool) -> str:
-    from ..model import Comparison, to_json
-    from .saved import read
-
-    found = read(path)
+def _result(path: str, found: dict[str, Any], scrub: Scrub, with_prompts: bool) -> str:
     if not with_prompts:
+        found = _redacted(path, found)
+    return json.dumps(_scrubbed(found, scrub), sort_keys=True) + "\n"
+
+
+def _redacted(path: str, found: dict[str, Any]) -> dict[str, Any]:
+    """The result as JSON without prompts, paths and names; by its record where it has one that is redacted."""
+    from ..drafter import result as drafts
+    from ..model import SCHEMA, encode
+
+    if found["schema"] in (SCHEMA, drafts.SCHEMA):
         from ..report.redact import redact
 
-        found = redact(found)
-    text = to_json(found) if isinstance(found, Comparison) else found.to_json()
-    return json.dumps(_scrubbed(json.loads(text), scrub), sort_keys=True) + "\n"
+        made: dict[str, Any] = encode(redact(read(path)))
+        return made
+    from ..report.scrubbed import scrubbed
+
+    return scrubbed(found)
 
 
 def _scrubbed(value: Any, scrub: Scrub, name: str = "") -> Any:
@@ -201,10 +238,10 @@ def _outside(with_prompts: bool) -> tuple[str, ...]:
     return _NOT_INSIDE if with_prompts else (*_NOT_INSIDE, _PROMPTS)
 
 
-def _readme(made: Mapping[str, str], with_prompts: bool) -> str:
-    names = dict.fromkeys(name.rpartition("/")[2] for name in ["README.txt", *sorted(made)])
+def _readme(told: Mapping[str, str], left_out: Sequence[str], with_prompts: bool) -> str:
     lines = ["Made by hsparity doctor --bundle, to be attached to a bug report.", "", "Inside"]
-    lines += [f"  {name}: {_INSIDE[name]}" for name in names]
+    lines += [f"  {name}: {words}" for name, words in told.items()]
+    lines += ["", "Left out", *(f"  {line}" for line in left_out)] if left_out else []
     lines += ["", "Not inside", *(f"  {line}" for line in _outside(with_prompts))]
     return "\n".join(lines) + "\n"
 

@@ -20,7 +20,7 @@ from ..errors import ExitCode, HsparityError
 def doctor(paths: tuple[str, ...], bundle: str | None, with_prompts: bool) -> int:
     """Say what is here, what is missing and what cannot work.
 
-    With --bundle, PATHS are captures and saved results to report on. Of a capture the bundle holds the manifest, the
+    With --bundle, PATHS are captures and saved results of any command. Of a capture the bundle holds the manifest, the
     self-check and the end of the log, never a hidden state. What is inside is listed, and what is not.
 
     \b
@@ -44,9 +44,9 @@ def _bundle(target: str, paths: tuple[str, ...], with_prompts: bool) -> int:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         _examine()
-    texts = bundle.members(paths, said.getvalue(), scrub.here(), with_prompts)
-    size = bundle.write(target, texts)
-    for line in bundle.contents(target, size, texts, with_prompts):
+    made = bundle.members(paths, said.getvalue(), scrub.here(), with_prompts)
+    size = bundle.write(target, made.texts)
+    for line in bundle.contents(target, size, made, with_prompts):
         click.echo(line)
     return 0
 

@@ -119,9 +119,10 @@ def _show_usage(error: click.ClickException) -> None:
         tell(error.format_message())  # a group typed without a command
         return
     message = error.format_message().rstrip(".")
+    shout = message[:2].isupper()  # PATHS, as an argument is called
     shown = HsparityError(
         "E100",
-        message[:1].lower() + message[1:],
+        message if shout else message[:1].lower() + message[1:],
         help=f"{context.command_path if context else 'hsparity'} --help",
     )
     tell(shown.render())

@@ -54,6 +54,18 @@ def read_more(path: str) -> More:
     )
 
 
+def read_any(path: str) -> dict[str, Any]:
+    """A saved result of any kind as JSON, also out of its page. Raises E213 for what is none by its schema."""
+    try:
+        raw = json.loads(_document(Path(path).read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError):
+        raw = None
+    if isinstance(raw, dict) and kind_of(raw.get("schema")) is not None:
+        return raw
+    read(path)  # which says what is wrong with it
+    raise HsparityError("E213", f"{path} is no saved result", (), HELP)
+
+
 def _read(
     path: str,
     wanted: str,

@@ -31,7 +31,7 @@ _SHAPES = [
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), HIDDEN),
     (re.compile(r"(?:/home/|/Users/|[A-Za-z]:\\+Users\\+)[^/\\\s'\":,;]+"), "~"),
     (re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}(?=:\d)|\b(?:10|192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1,3}){2,3}\b"), "ADDRESS"),
-    (re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]+"), "ADDRESS"),
+    (re.compile(r"[\w.+-]+@(?!\d+\.\d+\.\d+(?!\.?\d))[\w-]+\.[\w.-]+"), "ADDRESS"),  # not vllm@0.31.0
 ]  # fmt: skip
 _NAMED = re.compile(
     rf"([\w.-]*(?:{_SECRET.pattern})[\w.-]*)([\"']?(?:\s*[=:]\s*|\s+(?=\S*[-_\d])))({_VALUE})", re.I

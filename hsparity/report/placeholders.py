@@ -63,7 +63,7 @@ _OWN = (
 _PATTERNS = (
     (re.compile(r'"(?:\\.|[^"\\])*"|“[^”]*”|(?<!\w)\'[^\'\n]+\'(?!\w)', re.S), '"…"'),
     (re.compile(r"\b[A-Za-z][\w+.-]*://\S+"), "ADDRESS"),
-    (re.compile(r"[\w.+-]+@[\w.-]+"), "ADDRESS"),
+    (re.compile(r"[\w.+-]+@(?!\d+\.\d+\.\d+(?!\.?\d))[\w.-]+"), "ADDRESS"),  # not vllm@0.31.0
     (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"), "ADDRESS"),
     (re.compile(r"\b[A-Za-z]:\\[^\s,;]*|\\\\[^\s,;]+"), "PATH"),
     (re.compile(r"(?<![\w/<])(?:~[\w.-]*|\.{1,2})?/(?=[^\s/])[^\s,;:()\[\]]*"), "PATH"),

@@ -93,15 +93,15 @@ def _bins(secrets: Secrets, value: Any) -> Any:
     return tuple(replace(part, label=secrets.prompt(part.label)) for part in value)
 
 
-def _settings(secrets: Secrets, value: Any, key: str = "") -> Any:
+def settings(secrets: Secrets, value: Any, key: str = "") -> Any:
     if isinstance(value, Mapping):
-        return {_technical(secrets, str(k)): _settings(secrets, v, str(k)) for k, v in value.items()}
+        return {_technical(secrets, str(k)): settings(secrets, v, str(k)) for k, v in value.items()}
     if value is None or isinstance(value, bool):
         return value
     if _GIVEN.search(key.lower()) and not _plain_number(key, value):
         return _LEFT_OUT
     if isinstance(value, (tuple, list)):
-        return type(value)(_settings(secrets, part, key) for part in value)
+        return type(value)(settings(secrets, part, key) for part in value)
     return _technical(secrets, value) if isinstance(value, str) else value
 
 
@@ -112,15 +112,15 @@ def _plain_number(key: str, value: Any) -> bool:
     return isinstance(value, (int, float, str)) and not ph.NUMBERED.search(key.lower())
 
 
-def _environment(secrets: Secrets, value: Any) -> Any:
+def environment(secrets: Secrets, value: Any) -> Any:
     """Versions; what else describes a machine is left out."""
     kept = {k: v for k, v in value.items() if ph.VERSION.fullmatch(str(v)) and _TECHNICAL.fullmatch(k)}
     return {secrets.hide(k): v for k, v in kept.items()}
 
 
-def _labels(secrets: Secrets, value: Any) -> Any:
+def labels(secrets: Secrets, value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {secrets.hide(str(k)): _labels(secrets, v) for k, v in value.items()}
+        return {secrets.hide(str(k)): labels(secrets, v) for k, v in value.items()}
     return secrets.hide(value) if ph.own_label(value) else _LEFT_OUT
 
 
@@ -136,7 +136,7 @@ def _like(pattern: re.Pattern[str]) -> Rule:
     return lambda _, value: value if pattern.fullmatch(value) else ""
 
 
-def _commands(secrets: Secrets, value: Any) -> Any:
+def commands(secrets: Secrets, value: Any) -> Any:
     """Command lines, or the words of one."""
     if isinstance(value, str):
         return secrets.command(value)
@@ -147,12 +147,12 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(ph.PATHS, _path),
     **dict.fromkeys(("prompt", "prompts"), _prompt),
     **dict.fromkeys(("engine", "version", "dtype", "architecture"), _technical),
-    **dict.fromkeys(("native_label", "native_labels"), _labels),
-    **dict.fromkeys(("confirm", "next", "spelled"), _commands),
+    **dict.fromkeys(("native_label", "native_labels"), labels),
+    **dict.fromkeys(("confirm", "next", "spelled"), commands),
     "rows": _rows,
     "by_prompt": _bins,
-    "settings": _settings,
-    "environment": _environment,
+    "settings": settings,
+    "environment": environment,
     "weights_sha256": lambda _, value: value and LEFT_OUT,
     "created": _like(_TIME),
     "schema": _like(_SCHEMA),

@@ -47,7 +47,7 @@ _PLAIN = {str: "string", int: "integer", bool: "boolean"}
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Every schema by the name of its result, in name order: "comparison", "draft-cost" and so on."""
-    return dict(sorted((_short(name), _document(name, kind)) for name, kind in _records()))
+    return dict(sorted((_short(name), _document(name, kind)) for name, kind in records()))
 
 
 def text(name: str) -> str:
@@ -75,7 +75,7 @@ def write(folder: Path) -> list[Path]:
     return list(stale)
 
 
-def _records() -> list[tuple[str, type]]:
+def records() -> list[tuple[str, type]]:
     """(schema string, record) of each module."""
     found: list[tuple[str, type]] = []
     for name in MODULES:

@@ -15,10 +15,15 @@ from hsparity.cli.bundle import environment
 from hsparity.cli.bundled_capture import members
 from hsparity.cli.main import invoke
 from hsparity.cli.scrub import Scrub, scrubbing
-from hsparity.model import to_json
+from hsparity.drafter.result import DraftCost
+from hsparity.model import Comparison, encode, to_json
 from hsparity.report.redact import redact
+from hsparity.report.schema import records
 from tests.causes.streams import capture
 from tests.golden.cases import CASES
+from tests.hostile.records import filled
+from tests.unit.drafter.records import COSTS
+from tests.unit.test_report_redact import LEAKS, stuffed
 
 PROMPT = "The merger with Initech closes on Friday.\nNobody knows."
 SECRETS = {
@@ -173,6 +178,72 @@ def test_a_result_is_redacted(place: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("schema", [name for name, _ in records()])
+def test_every_saved_result_is_taken(schema: str, place: Path) -> None:
+    """Stuffed with secrets in every string, of every kind: it is in the bundle under its schema, and none of them is."""
+    kind = dict(records())[schema]
+    value = (
+        CASES["offset"]()
+        if kind is Comparison
+        else COSTS["cost-real"]()
+        if kind is DraftCost
+        else filled(kind, "words")
+    )
+    said = {**encode(stuffed(value)), "schema": schema}
+    if schema.startswith("hsparity.measurement"):
+        said["prompts"] = [{"id": "ticket-90125", "prompt": [48879], "generated": [48879], "steps": [
+            {"first": 1, "drafted": [48879], "accepted": 1, "bonus": 48879}], "counters": {"x": 1}}]  # fmt: skip
+    (place / "r.json").write_text(json.dumps(said), encoding="utf-8")
+    texts = made(place, "r.json")
+    shown = json.loads(texts["result-1/result.json"])
+    assert (shown["schema"], shown["redacted"]) == (schema, True)
+    found = LEAKS.search("\n".join(texts.values()))
+    assert not found, found
+    assert re.search(r"(?m)^  result-1/result\.json: an? ", texts["README.txt"])
+
+
+def test_figures_and_own_words_of_other_results_stay(place: Path) -> None:
+    """Of a replay: the layers, their ratios and verdicts; of a bisection: the knobs."""
+    for name in ("replay", "bisect"):
+        kind = dict(records())[f"hsparity.{name}/1"]
+        said = {**encode(filled(kind, "words")), "schema": f"hsparity.{name}/1"}
+        if name == "bisect":
+            said["experiments"][0]["turned"] = ["cand kv-dtype: fp8 -> auto"]
+            said["next"] = ["hsparity bisect captures/acme captures/b --knobs dtype"]
+        else:
+            said |= {"ref": "mine", "cand": "yours", "headline": "layer 3 of mine adds error"}
+        (place / f"{name}.json").write_text(json.dumps(said), encoding="utf-8")
+    texts = made(place, "replay.json", "bisect.json")
+    shown = json.loads(texts["result-1/result.json"])
+    assert (shown["ref"], shown["cand"], shown["headline"]) == ("REF", "CAND", "layer 3 of REF adds error")
+    assert shown["added"][0]["ratio"] == 1.0
+    shown = json.loads(texts["result-2/result.json"])
+    assert shown["experiments"][0]["turned"] == ["cand kv-dtype: fp8 -> auto"]
+    assert shown["next"] == ["hsparity bisect FILE FILE --knobs dtype"]
+    assert "  result-1/result.json: a replay\n  result-2/result.json: a bisection\n" in texts["README.txt"]
+
+
+def test_a_result_that_cannot_be_redacted_is_left_out(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A damaged one costs the bundle nothing else, and both lists say so."""
+    (place / "bad.json").write_text('{"schema": "hsparity.comparison/1", "headline": "acme"}')
+    (place / "good.json").write_text(to_json(CASES["offset"]()))
+    texts = made(place, "bad.json", "good.json")
+    assert "result-1/result.json" in texts
+    assert "result-2/result.json" not in texts
+    line = "path 1, a comparison that cannot be redacted: "
+    assert f"left out: {line}" in capsys.readouterr().out
+    assert f"Left out\n  {line}" in texts["README.txt"]
+    assert "acme" not in "".join(texts.values())
+
+
+def test_names_in_the_list_have_their_folders(place: Path) -> None:
+    texts = made(place, str(planted(place)))
+    inside = texts["README.txt"].partition("Inside\n")[2].partition("\n\n")[0]
+    assert [line.split(":")[0].strip() for line in inside.splitlines()] == list(texts)
+
+
 def test_the_same_facts_make_the_same_bytes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No clock and no order of a folder is in it; every file is listed with its size."""
     folder = planted(place)
@@ -249,6 +320,7 @@ def test_a_path_that_is_nothing_of_ours_is_refused(place: Path, capsys: pytest.C
         assert invoke(["doctor", "--bundle", "bug.zip", name]) == 2
         assert f"error[{code}]" in capsys.readouterr().err
     assert invoke(["doctor", "x.json"]) == 2
+    assert "error[E100]: PATHS and --with-prompts are for" in capsys.readouterr().err
     assert not (place / "bug.zip").exists()
 
 
@@ -278,6 +350,8 @@ def test_a_config_that_is_not_toml_is_told_and_not_shown(place: Path) -> None:
         ("a layer's key states and value states", "a layer's key states and value states"),
         ("-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----", "[hidden]"),
         ("torch 2.13.0 cublas 12.8.4.1 at 10.0.0.7", "torch 2.13.0 cublas 12.8.4.1 at ADDRESS"),
+        ("vllm@0.31.0  ada@box.example.org", "vllm@0.31.0  ADDRESS"),
+        ("me@93.184.10.13 sglang@0.5.1.post2", "ADDRESS sglang@0.5.1.post2"),
         ("\x1b[31mred\u202e", "\\x1b[31mred\\u202e"),
     ],
 )

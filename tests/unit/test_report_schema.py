@@ -71,7 +71,7 @@ def test_each_schema_is_one_and_describes_its_record(name: str) -> None:
     """Valid by draft 2020-12; a record with every field filled passes as it is written, and so it does with keys of a later
     minor version anywhere."""
     jsonschema.Draft202012Validator.check_schema(SCHEMAS[name])
-    ((string, kind),) = [(s, k) for s, k in schema._records() if s.startswith(f"hsparity.{name}/")]
+    ((string, kind),) = [(s, k) for s, k in schema.records() if s.startswith(f"hsparity.{name}/")]
     record = replace(filled(kind), schema=string)
     # As each command writes it, and as the encoder that most share does.
     own = getattr(record, "to_json", None)
