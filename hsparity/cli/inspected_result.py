@@ -61,7 +61,7 @@ def describe(path: Path, said: dict[str, Any]) -> list[str] | None:
 def _command(kind: Kind) -> str:
     """The command's name: its words in lower letters."""
     return " ".join(
-        word for word in kind.command.split(" --")[0].split() if word.islower() and "." not in word
+        word for word in kind.command.split(" --")[0].split() if word.isalpha() and word.islower()
     )
 
 

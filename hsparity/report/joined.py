@@ -16,6 +16,7 @@ from . import spelling
 
 More = Bisect | DraftCost | Replay
 _DIGEST = re.compile(r"[0-9a-f]{12,}")
+_ADDED = re.compile(r"(^|-)[0-9a-f]{12,}$")
 _SHOWN = 12  # digits of a digest
 
 
@@ -30,6 +31,7 @@ class _Facts:
     weights: str = ""
     prompts: int = 0
     tokens: int = 0
+    checkpoint: str = ""  # in place of the model, in results that do not say what a capture calls it
 
 
 def joined(comparison: Comparison, others: Sequence[More]) -> Comparison:
@@ -82,7 +84,7 @@ def _sides(other: More) -> tuple[_Facts, _Facts]:
     ref, cand = _facts(other.ref), _facts(other.cand)
     if isinstance(other, DraftCost) and not (ref.model or cand.model):
         # The model that both sides ran, in results that do not say which each was captured from.
-        return replace(ref, model=other.model), replace(cand, model=other.model)
+        return replace(ref, checkpoint=other.model), replace(cand, checkpoint=other.model)
     return ref, cand
 
 
@@ -101,13 +103,18 @@ def _alike(name: str, ours: _Facts, its: _Facts) -> bool:
         return True
     if name == "model":
         left, right = _basename(left), _basename(right)
+    if name == "checkpoint":
+        # The folder of a bundled model is called smollm2-647f940d3f2b, its capture SmolLM2-135M; tiny-llama-… and tiny:llama.
+        left, right = _basename(ours.model), _basename(right)
+        return left in right or right in left
     return not left or not right or left == right
 
 
 def _basename(model: str) -> str:
-    """The last part of a path or of a name on the hub; empty for a folder that is called by a commit, as caches call theirs."""
-    last = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
-    return "" if _DIGEST.fullmatch(last) else last
+    """The last part of a path or of a name on the hub, without the digest that a cache adds; empty for one that is called by a
+    commit."""
+    last = re.split(r"[/\\:]", model.rstrip("/\\").lower())[-1]
+    return _ADDED.sub("", last)
 
 
 def _words(facts: _Facts, names: Sequence[str]) -> str:
@@ -115,7 +122,8 @@ def _words(facts: _Facts, names: Sequence[str]) -> str:
     said = [facts.path]
     engine = " ".join(part for part in (facts.engine, facts.version) if part)
     said += [engine] if engine else []
-    said += [facts.model] if "model" in names and facts.model else []
+    model = facts.model or facts.checkpoint
+    said += [model] if model and {"model", "checkpoint"} & set(names) else []
     said += [f"weights {facts.weights[:_SHOWN]}"] if "weights" in names and facts.weights else []
     for name in ("prompts", "tokens"):
         number = getattr(facts, name)

@@ -184,6 +184,7 @@ def test_an_older_result_is_held_against_what_it_says(
     for model, code in (
         (f"/data/{last}/", 0),
         (f"hub/snapshots/{'0123456789ab' * 3}", 0),
+        (f"tiny-{last.upper()}-647f940d3f2b", 0),
         ("HuggingFaceTB/SmolLM2-135M", 2),
     ):
         (folder / "cost.json").write_text(json.dumps({**said, "model": model}), encoding="utf-8")
