@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..model import Comparison, Quantiles, Ratio, Side, SiteDelta, SlotMatch, TokenMap, Verdict
+from ..model import LEFT_OUT, Comparison, Quantiles, Ratio, Side, SiteDelta, SlotMatch, TokenMap, Verdict
 from . import pairs, view
 from . import spelling as sp
 from .delta_columns import SIDES, slot_name, slot_ruler
@@ -307,7 +307,7 @@ def _facts(side: Side) -> dict[str, str]:
         "engine": f"{side.engine} {side.version}",
         "model": side.model,
         "architecture": f"{side.architecture}, {side.num_layers} layers, hidden {side.hidden_size}",
-        "weights": f"sha256 {side.weights_sha256[:12]}…" if side.weights_sha256 else "not hashed",
+        "weights": _digest(side),
         "dtype": side.dtype,
         "prompts and rows": (
             f"{sp.count(side.prompts, 'prompt')}, {sp.count(side.tokens, 'token')}, "
@@ -317,6 +317,12 @@ def _facts(side: Side) -> dict[str, str]:
         "made": side.created or "-",
     }
     return {**facts, **{k: _value(side.settings[k]) for k in sorted(side.settings)}}
+
+
+def _digest(side: Side) -> str:
+    if side.weights_sha256 == LEFT_OUT:
+        return LEFT_OUT
+    return f"sha256 {side.weights_sha256[:12]}…" if side.weights_sha256 else "not hashed"
 
 
 def _lined_up(caption: str, rows: Sequence[tuple[str, str, str]]) -> HtmlTable:
