@@ -18,6 +18,7 @@ from hsparity.align.tokens import PromptRows
 from hsparity.capture.source import Source
 from hsparity.solve.dictionary import Entry
 from hsparity.solve.forms import Form
+from hsparity.solve.swapped import moved
 from hsparity.stream import pool_map
 
 BLOCK_BYTES = 8 << 20
@@ -37,9 +38,10 @@ class Library:
     position) is."""
 
     prompts: tuple[str, ...]  # the reference's prompts
-    prompt_s: Ints  # per state: prompt index, its row and its position
+    prompt_s: Ints  # per state: prompt index, its row, its position and its token id
     row_s: Ints
     position_s: Ints
+    token_s: Ints
     states: tuple[Ints, ...]  # per prompt [T]: the state at each position, -1 where no row is held
 
     def state(self, prompt: int, positions: NDArray[np.int32]) -> Ints:
@@ -52,7 +54,7 @@ def library(ref: Source) -> Library:
     """Distinct states by token ids, over every prompt of the reference, up to `MOST_ROWS`."""
     known: dict[tuple[int, int], int] = {}  # (state before, token id) -> prefix number
     seen: dict[int, int] = {}  # prefix number -> state
-    columns: list[tuple[int, int, int]] = []
+    columns: list[tuple[int, int, int, int]] = []
     states = []
     names = [p.id for p in ref.prompts]
     for index, name in enumerate(names):
@@ -68,11 +70,12 @@ def library(ref: Source) -> Library:
                 continue
             if before not in seen:
                 seen[before] = len(columns)
-                columns.append((index, int(rows[at]), at))
+                columns.append((index, int(rows[at]), at, token))
             here[at] = seen[before]
         states.append(here)
-    table = np.array(columns, np.int64).reshape(-1, 3)
-    return Library(tuple(names), table[:, 0], table[:, 1], table[:, 2], tuple(states))
+    table = np.array(columns, np.int64).reshape(-1, 4)
+    prompts, rows_s, places, tokens = table.T
+    return Library(tuple(names), prompts, rows_s, places, tokens, tuple(states))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,13 +96,16 @@ class OwnerMap:
 
     @property
     def verdict_m(self) -> NDArray[np.int8]:
-        """RIGHT, ELSEWHERE, or UNDECIDED where the nearest is not plainly nearest, or most of those elsewhere do
-        not reach theirs."""
+        """RIGHT, ELSEWHERE, or UNDECIDED where the nearest is not plainly nearest, most of those elsewhere do not
+        reach theirs, or rows in place err as far as it takes to be nearer to another."""
         plain = self.error_m <= CLOSER * self.rival_error_m
-        away = (self.nearest_m != self.claimed_m) & plain & (self.error_m <= CLOSER * self.claimed_error_m)
+        known = (self.claimed_m >= 0) & (self.nearest_m != self.claimed_m)
+        away = known & plain & (self.error_m <= CLOSER * self.claimed_error_m)
         if away.any():
             usual = max(REACHES * float(np.quantile(self.error_m, 0.25)), ROUNDING)
             away &= float(np.median(self.error_m[away])) <= usual
+        if away.any():
+            away = moved(self, away)
         found = np.full(len(self.prompt_m), UNDECIDED, np.int8)
         found[self.nearest_m == self.claimed_m] = RIGHT
         found[away] = ELSEWHERE
