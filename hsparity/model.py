@@ -201,13 +201,16 @@ class TokenMap:
     texts: tuple[str, ...] = ()  # what these tokens say; empty without the model's tokenizer
 
 
+UNKNOWN_OWNER, ABSENT_ROW = -1, -2  # in place of an owner
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RowMap:
-    """Whose state each row of the candidate holds, looked up among the reference's."""
+    """Whose state each row of the candidate holds, looked up among the reference's; M: the reference's rows."""
 
-    site: str  # candidate's site that was searched
+    site: str  # candidate's site that was searched; empty where only absent rows are told
     prompts: tuple[tuple[str, int, int], ...]  # prompt id, its first row, one past the last; rows as claimed
-    owner_m: NDArray[np.int32]  # place in the same order of the token whose state it is; -1: no telling
+    owner_m: NDArray[np.int32]  # place of the token whose state it is; -1: no telling, -2: candidate has none
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hsparity.align.tokens import PromptRows
+from hsparity.align.tokens import PromptRows, common_prefix, pair_prompts
 from hsparity.evidence import Evidence
-from hsparity.model import MAP_COLUMNS, Finding, RowMap, TokenMap
-from hsparity.solve.owners import ELSEWHERE, RIGHT
+from hsparity.model import ABSENT_ROW, MAP_COLUMNS, UNKNOWN_OWNER, Finding, RowMap, TokenMap
+from hsparity.solve.owners import ELSEWHERE, RIGHT, OwnerMap
 
 FINE = 2048  # columns up to which every value is kept as measured
 STEPS = 64  # to a decade, in larger maps
@@ -138,25 +138,72 @@ def _kept(values_kc: Errors) -> NDArray[np.float16]:
 
 
 def row_map(evidence: Evidence) -> RowMap | None:
-    """Whose state each row holds; None where every row is its token's own."""
-    owners, prompts = evidence.owners, evidence.rows.prompts
-    if owners is None or not evidence.row_faults:
+    """Whose state each row holds, and which the candidate lacks; None where every row is there and its token's own."""
+    owners, absent = evidence.owners, _absent(evidence)
+    if not absent and (owners is None or not evidence.row_faults):
         return None
-    lib, verdict_m = owners.library, owners.verdict_m
+    compared = {p.prompts[0]: i for i, p in enumerate(evidence.rows.prompts)}
+    spans, claims, start = [], [], 0
+    for prompt in (p.id for p in evidence.ref.prompts if p.id in compared or p.id in absent):
+        held = _looked_up(evidence, owners, compared[prompt]) if prompt in compared else _NONE
+        lost = absent.get(prompt, _NONE)
+        claims.append(np.sort(np.concatenate((held, lost))))
+        spans.append((prompt, start, start + len(claims[-1])))
+        start = spans[-1][2]
+    place = {
+        (prompt, int(t)): first + i
+        for (prompt, first, _), positions in zip(spans, claims, strict=True)
+        for i, t in enumerate(positions)
+    }
+    owner = np.arange(start, dtype=np.int32)
+    for prompt, positions in absent.items():
+        owner[[place[prompt, int(t)] for t in positions]] = ABSENT_ROW
+    if owners is not None:
+        _lay(owners, evidence.rows.prompts, place, owner)
+    return RowMap("" if owners is None else owners.site, tuple(spans), owner)
+
+
+_NONE = np.zeros(0, np.int32)
+
+
+def _absent(evidence: Evidence) -> dict[str, NDArray[np.int32]]:
+    """By the reference's prompt: the chosen positions whose rows the reference holds and the candidate does not."""
+    lost = [m for m in evidence.rows.mismatches if m.side == "cand" and m.kind in ("rows", "longer")]
+    ref, cand, found = evidence.ref, evidence.cand, {}
+    others = {mine.id: other.id for mine, other in pair_prompts(ref, cand)[0]}
+    for prompt in {m.prompt for m in lost}:
+        held = np.unique(ref.positions(prompt))
+        held = held[evidence.query.keeps(held, ref.prompt(prompt).prefill)]
+        if not any(m.kind == "longer" for m in lost if m.prompt == prompt):
+            # Behind ids that differ, a row is another token's, not an absent one.
+            held = held[held < common_prefix(ref.token_ids(prompt), cand.token_ids(others[prompt]))]
+        found[prompt] = np.setdiff1d(held, cand.positions(others[prompt])).astype(np.int32)
+    return {prompt: positions for prompt, positions in found.items() if len(positions)}
+
+
+def _looked_up(evidence: Evidence, owners: OwnerMap | None, p: int) -> NDArray[np.int32]:
+    """The positions of an aligned prompt whose rows were looked up; all where none was."""
+    return evidence.rows.prompts[p].positions if owners is None else owners.position_m[owners.prompt_m == p]
+
+
+def _lay(
+    owners: OwnerMap,
+    prompts: Sequence[PromptRows],
+    place: Mapping[tuple[str, int], int],
+    owner: NDArray[np.int32],
+) -> None:
+    """Write the owner of every row that was looked up at its place."""
+    lib = owners.library
     numbers = {name: i for i, name in enumerate(lib.prompts)}
-    spans, claimed, place = [], np.searchsorted(owners.prompt_m, np.arange(len(prompts) + 1)), {}
-    for p, prompt in enumerate(prompts):
-        start, stop = int(claimed[p]), int(claimed[p + 1])
-        spans.append((prompt.prompts[0], start, stop))
-        index = numbers[prompt.prompts[0]]
-        place.update({(index, int(t)): start + i for i, t in enumerate(owners.position_m[start:stop])})
-    owner = np.full(len(verdict_m), -1, np.int32)
-    owner[verdict_m == RIGHT] = np.flatnonzero(verdict_m == RIGHT)
-    for m in np.flatnonzero(verdict_m == ELSEWHERE):
-        state = int(owners.nearest_m[m])
-        # Prompts that begin alike share a state: the row's own prompt comes first.
-        mine, position = numbers[prompts[int(owners.prompt_m[m])].prompts[0]], int(lib.position_s[state])
-        own = lib.states[mine]
-        shared = position < len(own) and own[position] == state
-        owner[m] = place.get((mine if shared else int(lib.prompt_s[state]), position), -1)
-    return RowMap(owners.site, tuple(spans), owner)
+    rows = zip(owners.prompt_m, owners.position_m, owners.nearest_m, owners.verdict_m, strict=True)
+    for p, claimed, state, verdict in rows:
+        name = prompts[int(p)].prompts[0]
+        at = place[name, int(claimed)]
+        if verdict == ELSEWHERE:
+            # Prompts that begin alike share a state: the row's own prompt comes first.
+            own, position = lib.states[numbers[name]], int(lib.position_s[state])
+            shared = position < len(own) and own[position] == state
+            holder = name if shared else lib.prompts[int(lib.prompt_s[state])]
+            owner[at] = place.get((holder, position), UNKNOWN_OWNER)
+        elif verdict != RIGHT:
+            owner[at] = UNKNOWN_OWNER

@@ -62,7 +62,7 @@ def rows() -> Comparison:
         rows=RowMap(
             "boundary.031",
             (("0", 0, 32), ("1", 32, 64), ("2", 64, 96)),
-            np.asarray([*range(32), *range(64, 96), *range(32, 62), -1, -1], np.int32),
+            np.asarray([*range(32), *range(64, 96), *range(32, 58), -1, -1, *[-2] * 4], np.int32),
         ),
     )
 
