@@ -95,7 +95,7 @@ def _draw(plot: Plot, frame: Frame) -> Markup:
         if outline:
             parts.append(f'<path d="{_path(outline)}Z" fill="var(--band)" stroke="var(--band)"/>')
             ends.append((y(math.sqrt(known[-1][1] * known[-1][2])), plot.band_label, "muted"))
-    if plot.line is not None:
+    if plot.line is not None and math.isfinite(plot.line[0]) and plot.line[0] > 0:
         limit, name = plot.line
         parts.append(
             f'<line x1="{frame.left}" x2="{end}" y1="{y(limit):.1f}" y2="{y(limit):.1f}" '

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any, Union, cast, get_args, get_origin
@@ -10,13 +11,30 @@ from typing import Any, Union, cast, get_args, get_origin
 import numpy as np
 
 from ..drafter.result import DraftCost
-from ..model import Comparison, field_types
+from ..model import ABSENT_ROW, Comparison, field_types
+
+MOST_LAYERS = 100_000  # of a model or of its boundaries
 
 
 def validate(comparison: Comparison) -> None:
     """Raises ValueError naming the first field of another type, or an array that does not fit its axes."""
     _check(Comparison, comparison, "result")
-    a, m = comparison.alignment, comparison.map
+    a, m, r = comparison.alignment, comparison.map, comparison.rows
+    for d in comparison.deltas:
+        _place(d.ref)
+        _place(d.cand)
+    numbers = [*comparison.request.boundaries, *a.ref_boundaries, *a.cand_boundaries]
+    numbers += [e.layer for e in comparison.added] + [
+        n for n, *_ in getattr(comparison.fingerprint, "added", ())
+    ]
+    numbers += list(m.boundaries) if m is not None else []
+    if any(not -1 <= n < MOST_LAYERS for n in numbers):
+        raise ValueError(f"a layer or boundary is out of range: {min(numbers)} to {max(numbers)}")
+    if r is not None:
+        _vector("rows.owner_m", r.owner_m, len(r.owner_m) if r.owner_m.ndim else 0)
+        _tiled("rows.prompts", r.prompts, len(r.owner_m))
+        if ((r.owner_m < ABSENT_ROW) | (r.owner_m >= len(r.owner_m))).any():
+            raise ValueError("rows.owner_m points beyond the rows")
     _shape("alignment.pair_error_kk", a.pair_error_kk, (len(a.ref_boundaries), len(a.cand_boundaries)))
     if m is None:
         return
@@ -24,8 +42,35 @@ def validate(comparison: Comparison) -> None:
     _shape("map.excess_kc", m.excess_kc, (len(m.boundaries), columns))
     if m.undone_kc is not None:
         _shape("map.undone_kc", m.undone_kc, m.excess_kc.shape)
-    if m.column_tokens < 1 or any(not 0 <= start < stop <= columns for _, start, stop in m.prompts):
-        raise ValueError("map.prompts do not fit its columns")
+    if m.column_tokens < 1:
+        raise ValueError(f"map.column_tokens is {m.column_tokens}")
+    _tiled("map.prompts", m.prompts, columns)
+    for name, values in (("map.positions_c", m.positions_c), ("map.ids_c", m.ids_c)):
+        _vector(name, values, columns if values.size else 0)
+    if len(m.texts) not in (0, columns):
+        raise ValueError(f"map.texts are {len(m.texts)}, expected {columns}")
+
+
+def _place(site: str) -> None:
+    kind, _, index = site.partition(".")
+    if index.isdigit() and int(index[:12]) >= MOST_LAYERS:
+        raise ValueError(f"no model has a {kind} {index[:12]}")
+
+
+def _vector(name: str, values: np.ndarray, length: int) -> None:
+    if values.shape != (length,) or values.dtype.kind != "i":
+        raise ValueError(f"{name} is {values.dtype} {list(values.shape)}, expected int32 {[length]}")
+
+
+def _tiled(name: str, spans: Sequence[tuple[str, int, int]], total: int) -> None:
+    """Raises ValueError where spans leave gaps, overlap, or do not fill the axis."""
+    at = 0
+    for _, start, stop in spans:
+        if start != at or stop < start:
+            break
+        at = stop
+    if at != total or (spans and spans[-1][2] != total):
+        raise ValueError(f"{name} do not fit its {total} places")
 
 
 def validate_record(kind: type, record: object) -> None:

@@ -113,6 +113,12 @@ def test_hostile_texts_stay_words(browser: Browser) -> None:
     assert "\\u202egnp.exe" in read
 
 
+def test_a_link_that_was_cut_leaves_the_page_alive(browser: Browser) -> None:
+    """A stray per cent sign in the address is no address, and the map still reads itself out."""
+    said = walked(browser, CASES["offset"](), HASH % "layer=4&prompt=%zz", FOCUS, HASH % "%", KEY % "ArrowRight")
+    assert said[3][0].startswith("boundary ")
+
+
 def test_a_link_opens_what_it_explains(browser: Browser) -> None:
     """A code in the list of causes leads to its explanation, which opens."""
     page = browser.folder / "page.html"

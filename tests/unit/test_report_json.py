@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from hsparity.model import from_json
+from hsparity.model import LayerError, Verdict, from_json
 from hsparity.registry import causes
 from hsparity.report import Options, reporters
+from hsparity.report.validate import validate
 from tests.golden.cases import CASES
 
 FIELDS = {
@@ -77,3 +80,34 @@ def test_a_result_reads_back_as_it_was(name: str) -> None:
     """`hsparity report` sees every finding that `compare` wrote."""
     text = reporters()["json"].render(CASES[name](), Options())
     assert from_json(text).findings == CASES[name]().findings
+
+
+FORGED = {
+    "positions too short": lambda c: replace(c, map=replace(c.map, positions_c=c.map.positions_c[:-1])),
+    "positions in two axes": lambda c: replace(c, map=replace(c.map, positions_c=c.map.positions_c[None])),
+    "positions that are no integers": lambda c: replace(
+        c, map=replace(c.map, positions_c=c.map.positions_c.astype(np.float32))
+    ),
+    "too few texts": lambda c: replace(c, map=replace(c.map, texts=c.map.texts[:-1])),
+    "prompts that overlap": lambda c: replace(c, map=replace(c.map, prompts=(("a", 0, 50), ("b", 40, 96)))),
+    "prompts with a gap": lambda c: replace(c, map=replace(c.map, prompts=(("a", 0, 50), ("b", 60, 96)))),
+    "no prompts": lambda c: replace(c, map=replace(c.map, prompts=())),
+    "owners in two axes": lambda c: replace(c, rows=replace(c.rows, owner_m=c.rows.owner_m[None])),
+    "owners beyond the rows": lambda c: replace(c, rows=replace(c.rows, owner_m=c.rows.owner_m + 96)),
+    "owners of other rows": lambda c: replace(c, rows=replace(c.rows, owner_m=c.rows.owner_m[:-1])),
+    "a boundary of no model": lambda c: replace(
+        c, deltas=(replace(c.deltas[0], ref="boundary.999999999999999999999"), *c.deltas[1:])
+    ),
+    "a layer of no model": lambda c: replace(
+        c, added=(LayerError("cand", 2**63, "layer", 1.0, 1.0, 1.0, Verdict.PARITY),)
+    ),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_what_does_not_fit_its_axes_is_refused(forged: str) -> None:
+    """A renderer never meets it: it is no result."""
+    case = CASES["rows"]()
+    validate(case)
+    with pytest.raises(ValueError, match=r"map|rows|boundary|layer"):
+        validate(FORGED[forged](case))

@@ -5,7 +5,7 @@ function dark(){return root.dataset.theme?root.dataset.theme==='dark':matchMedia
 function name(){theme.textContent=dark()?'Light':'Dark'}
 theme.hidden=false;name();theme.onclick=function(){root.dataset.theme=dark()?'light':'dark';name()};
 // A link to an explanation opens it.
-function unfold(){var e=location.hash&&get(decodeURIComponent(location.hash.slice(1)));if(e&&e.tagName==='DETAILS'){e.open=true;e.scrollIntoView()}}
+function unfold(){var e=get(location.hash.slice(1));if(e&&e.tagName==='DETAILS'){e.open=true;e.scrollIntoView()}}
 addEventListener('hashchange',unfold);unfold();
 if(!map)return;
 var D=JSON.parse(get('data').textContent),out=get('read'),cur=get('cursor'),pick=get('prompt'),B=D.box,images=Array.from(map.querySelectorAll('.cells')),first=images.map(function(i){return i.getAttribute('href')});
