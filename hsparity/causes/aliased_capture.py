@@ -34,7 +34,7 @@ class AliasedCapture:
         group = evidence.slots.solution.of("aliased-capture")
         if not group:
             return None
-        who = f"{whose(evidence, group)} {names(group)}"
+        who = f"{whose(group)} {names(group)}"
         verb, it = plural(group, "was", "were"), plural(group, "it", "them")
         headline = f"{who} {verb} overwritten in place: the next layer's attention is added to {it}"
         fix = {"any": "clone the state when it is stored: the engine reuses its buffer"}

@@ -30,7 +30,7 @@ class BranchOnly:
         group = evidence.slots.solution.of("branch-only")
         if not group:
             return None
-        who = f"{whose(evidence, group)} {names(group)}"
+        who = f"{whose(group)} {names(group)}"
         verb = plural(group, "holds", "hold")
         headline = f"{who} {verb} an attention output alone, not the stream"
         fix = {"any": "hook the decoder layer, not its attention block, and store hidden_states + residual"}

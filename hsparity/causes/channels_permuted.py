@@ -30,7 +30,7 @@ class ChannelsPermuted:
         group = evidence.slots.solution.of("channels-permuted")
         if not group:
             return None
-        headline = f"the channels of {whose(evidence, group)} {names(group)} are in another order"
+        headline = f"the channels of {whose(group)} {names(group)} are in another order"
         fix = {
             "any": "restore the order of channels before storing; look at how ranks or halves are gathered"
         }

@@ -30,7 +30,7 @@ class DoubleReduce:
         group = evidence.slots.solution.of("double-reduce")
         if not group:
             return None
-        headline = f"{whose(evidence, group)} {names(group)} {plural(group, 'counts', 'count')} a branch more than once"
+        headline = f"{whose(group)} {names(group)} {plural(group, 'counts', 'count')} a branch more than once"
         fix = {
             "any": "reduce each branch over the ranks once; run with another TP degree, the factor follows it"
         }

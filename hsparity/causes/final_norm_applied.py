@@ -35,7 +35,7 @@ class FinalNormApplied:
         found = slots.solution.of("final-norm-applied")
         group = {k: r for k, r in found.items() if not r.as_claimed and r.slot.claimed is not None}
         if group:
-            side = whose(evidence, group)
+            side = whose(group)
             what = names(group)
             if [r.slot.claimed for r in group.values()] == [evidence.num_layers]:
                 what = "last hidden state"

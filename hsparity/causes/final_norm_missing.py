@@ -34,9 +34,7 @@ class FinalNormMissing:
         group = {k: r for k, r in solution.of("").items() if r.slot.normed and r.number == last}
         if not group:
             return None
-        headline = (
-            f"{whose(evidence, group)} {names(group)} is the stream before the final norm, not after it"
-        )
+        headline = f"{whose(group)} {names(group)} is the stream before the final norm, not after it"
         fix = {
             "any": "apply the final norm, or take the output of model.norm",
             "vllm": "auxiliary id L is not normed: apply model.norm to it",

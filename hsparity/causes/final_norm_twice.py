@@ -31,7 +31,9 @@ class FinalNormTwice:
         group = evidence.slots.solution.of("final-norm-twice")
         if not group:
             return None
-        headline = f"{whose(evidence, group)} {names(group)} {plural(group, 'was', 'were')} put through the final norm twice"
+        headline = (
+            f"{whose(group)} {names(group)} {plural(group, 'was', 'were')} put through the final norm twice"
+        )
         fix = {"any": "leave out one of the two norms: the state was normed when it was handed over"}
         return from_readings(evidence, self, group, headline, fix)
 

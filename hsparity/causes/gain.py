@@ -45,7 +45,9 @@ class Gain:
         what = f"{values[len(values) // 2]:.3g} times" if one else "a constant times"
         if not values:
             what = "a branch off by a constant in"
-        headline = f"{whose(evidence, group)} {names(group)} {plural(group, 'is', 'are')} {what} what the other side holds"
+        headline = (
+            f"{whose(group)} {names(group)} {plural(group, 'is', 'are')} {what} what the other side holds"
+        )
         manifest = evidence.cand.manifest
         known = (
             name_gain(values[len(values) // 2], manifest.hidden_size, manifest.model_config) if values else []

@@ -33,7 +33,9 @@ class MidLayer:
         group = evidence.slots.solution.of("mid-layer")
         if not group:
             return None
-        headline = f"{whose(evidence, group)} {names(group)} {plural(group, 'was', 'were')} taken between attention and MLP"
+        headline = (
+            f"{whose(group)} {names(group)} {plural(group, 'was', 'were')} taken between attention and MLP"
+        )
         fix = {
             "any": "store hidden_states + residual, after the layer's MLP",
             "vllm": "residual alone lacks the last MLP output: add hidden_states",

@@ -32,7 +32,7 @@ class PartialSum:
         group = evidence.slots.solution.of("partial-sum")
         if not group:
             return None
-        who = f"{whose(evidence, group)} {names(group)}"
+        who = f"{whose(group)} {names(group)}"
         verb = plural(group, "holds", "hold")
         headline = f"{who} {verb} a part of a branch: taken before the ranks were summed"
         fix = {

@@ -19,11 +19,10 @@ WHOSE = {"ref": "the reference's", "cand": "the candidate's"}
 Group = Mapping[int, "Reading"]
 
 
-def whose(evidence: Evidence, group: Group) -> str:
+def whose(group: Group) -> str:
     """The side whose slots these are, as a genitive."""
-    k, reading = next(iter(group.items()))
-    slot_is_ref = evidence.slots.pairs[k].cand != reading.slot.key
-    return WHOSE["ref" if slot_is_ref != reading.reverse else "cand"]
+    reading = next(iter(group.values()))
+    return WHOSE["ref" if (reading.slot.side == "ref") != reading.reverse else "cand"]
 
 
 def names(group: Group) -> str:

@@ -33,7 +33,7 @@ class ResidualMissing:
         group = evidence.slots.solution.of("residual-missing")
         if not group:
             return None
-        who = f"{whose(evidence, group)} {names(group)}"
+        who = f"{whose(group)} {names(group)}"
         verb = plural(group, "holds", "hold")
         headline = f"the residual is missing: {who} {verb} only what a layer added"
         fix = {

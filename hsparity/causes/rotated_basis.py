@@ -32,7 +32,7 @@ class RotatedBasis:
         group = evidence.slots.solution.of("rotated-basis")
         if not group:
             return None
-        headline = f"{whose(evidence, group)} {names(group)} {plural(group, 'is', 'are')} in a rotated basis"
+        headline = f"{whose(group)} {names(group)} {plural(group, 'is', 'are')} in a rotated basis"
         fix = {"any": "undo the quantiser's rotation on the states, or fold it into the draft's first layer"}
         return from_readings(evidence, self, group, headline, fix)
 

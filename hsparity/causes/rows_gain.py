@@ -31,7 +31,7 @@ class RowsGain:
         group = evidence.slots.solution.of("rows-gain")
         if not group:
             return None
-        headline = f"rows of {whose(evidence, group)} {names(group)} are scaled by a constant of their own"
+        headline = f"rows of {whose(group)} {names(group)} are scaled by a constant of their own"
         fix = {"any": "apply the embedding multiplier once, and to every kind of row the same way"}
         return from_readings(evidence, self, group, headline, fix)
 

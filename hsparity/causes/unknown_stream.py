@@ -32,7 +32,9 @@ class UnknownStream:
         group = evidence.slots.solution.of("unknown-stream")
         if not group:
             return None
-        headline = f"{whose(evidence, group)} {names(group)} {plural(group, 'is', 'are')} no boundary but a mix of several"
+        headline = (
+            f"{whose(group)} {names(group)} {plural(group, 'is', 'are')} no boundary but a mix of several"
+        )
         fix = {
             "any": "capture the tensor that the next layer reads; a model of several streams has no hidden + residual"
         }

@@ -35,6 +35,7 @@ class Slot:
     claimed: int | None
     normed: bool = False
     allowance: float = 0.0  # error that its storage format alone makes
+    side: str = "cand"  # "ref" | "cand": whose it is; both sides may spell a site alike
 
 
 @dataclass(frozen=True, slots=True, eq=False)

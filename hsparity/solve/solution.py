@@ -163,15 +163,17 @@ def _suspect(given: Given, k: int, pair: SitePair) -> bool:
 
 def _slot(given: Given, pair: SitePair, side: int, known: Precision) -> Slot:
     own, other = (pair.ref, pair.cand)[side], (pair.ref, pair.cand)[1 - side]
-    allowance = known.allowance(("ref", "cand")[side], own)
-    layers = given.sources[0].manifest.num_layers
+    role = ("ref", "cand")[side]
+    slot = Slot(own, None, allowance=known.allowance(role, own), side=role)
     if own == "final_norm" or other == "final_norm":
-        return Slot(own, None if pair.landed else layers, own == "final_norm" or not pair.landed, allowance)
+        layers = given.sources[0].manifest.num_layers
+        claimed = None if pair.landed else layers
+        return replace(slot, claimed=claimed, normed=own == "final_norm" or not pair.landed)
     if given.floor_ruler is not None:
-        return Slot(own, None if pair.landed else pair.boundary, allowance=allowance)
+        return replace(slot, claimed=None if pair.landed else pair.boundary)
     if pair.landed or not other.startswith("boundary."):
-        return Slot(own, None, allowance=allowance)
-    return Slot(own, Site.parse(other).index, allowance=allowance)
+        return slot
+    return replace(slot, claimed=Site.parse(other).index)
 
 
 def _by_claim(reading: Reading) -> Reading:

@@ -12,6 +12,8 @@ from tests.causes.judged import ALL, against, causes, finding
 from tests.causes.streams import (
     LAYERS,
     TOY,
+    Capture,
+    States,
     as_slots,
     capture,
     edited,
@@ -150,21 +152,24 @@ def test_three_boundaries_against_all_is_testable_either_way(ref, clean, floor, 
     assert result.alignment.offset == 0
 
 
+def last_normed(made: Capture) -> Capture:
+    """The last state taken after the final norm."""
+    weight = TOY.weights()[2]
+
+    def change(_: str, states: States) -> States:
+        last = torch.from_numpy(rms_norm(states[ALL[-1]], weight)).bfloat16().double().numpy()
+        return {**states, ALL[-1]: last}
+
+    return edited(made, change)
+
+
 @pytest.mark.parametrize("side", ["ref", "cand"])
 @pytest.mark.parametrize("with_floor", [True, False])
 def test_a_normed_last_boundary_is_named(clean, floor, tmp_path, side, with_floor):
     """The last state taken after the final norm is a finding about that state, not drift of the last
     layer."""
-    weight = TOY.weights()[2]
-
-    def normed(_: str, states):
-        return {
-            **states,
-            ALL[-1]: torch.from_numpy(rms_norm(states[ALL[-1]], weight)).bfloat16().double().numpy(),
-        }
-
     left, right = capture(1), clean
-    left, right = (edited(left, normed), right) if side == "ref" else (left, edited(right, normed))
+    left, right = (last_normed(left), right) if side == "ref" else (left, last_normed(right))
     result = against(open_source(left.write(tmp_path / "ref")), right, tmp_path, floor if with_floor else [])
     assert result.verdict is Verdict.DIVERGED
     assert causes(result)[0] == "HS201"
@@ -173,6 +178,17 @@ def test_a_normed_last_boundary_is_named(clean, floor, tmp_path, side, with_floo
     assert lead.explained is not None
     assert lead.explained > 0.9
     assert lead.headline.startswith("the reference's" if side == "ref" else "the candidate's")
+
+
+@pytest.mark.parametrize("side", ["ref", "cand"])
+def test_a_normed_boundary_among_few_is_its_own_side_s(clean, floor, tmp_path, side):
+    """The normed side holds three boundaries and the other all, under one spelling: the normed one is named."""
+    few = last_normed(edited(capture(1) if side == "ref" else clean, lambda _, s: keep(s, ALL[2::3])))
+    left, right = (few, clean) if side == "ref" else (capture(1), few)
+    result = against(open_source(left.write(tmp_path / "ref")), right, tmp_path, floor, boundaries="2,5,8")
+    lead = finding(result, "HS201")
+    assert lead.headline.startswith("the reference's" if side == "ref" else "the candidate's")
+    assert {r.of for r in result.deltas[-1].ratios if r.verdict is Verdict.DIVERGED} >= {side}
     assert "HS101" not in causes(result)
 
 
