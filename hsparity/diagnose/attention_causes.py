@@ -98,7 +98,7 @@ def attention_semantics(f: Facts) -> Hypothesis:
         h.minus(2.0, f"the whole update is scaled (coherence {f.entry.coherence:+.2f})")
     elif f.entry is not None and abs(f.entry.coherence) >= COHERENT and f.first.word == EXACT:
         text = f"the error points along the update (coherence {f.entry.coherence:+.2f})"
-        h.plus(1.0, f"{text}: attention is sharper or flatter")
+        h.plus(0.5, f"{text}: attention is sharper or flatter")
     from_first_layer(f, h, 0.5, 2.0)
     no_edges(f, h)
     h.rival = "rope's magnitude (mscale), which scales scores as well"
@@ -119,11 +119,11 @@ def rope(f: Facts) -> Hypothesis:
         h.minus(0.5, f"behind position 0 the error does not grow ({_growth(f)})")
     elif f.falls:
         h.minus(1.0, f"the error falls with position ({_growth(f)})")
-    if f.entry is not None and abs(f.entry.coherence) >= COHERENT:
-        h.minus(0.5, f"the error points along the update (coherence {f.entry.coherence:+.2f})")
+    # The error of a small turn has no direction; a base that is far off flattens attention as a scale does: neither
+    # speaks against it.
     from_first_layer(f, h, 0.5, 2.0)
     no_edges(f, h)
-    h.rival = "a softmax scale, which does not grow with position"
+    h.rival = "a softmax scale, which grows little with position"
     return h
 
 

@@ -72,6 +72,11 @@ class Facts:
         """Whether nothing but these settings differs."""
         return bool(self.differing) and set(self.differing) <= set(names)
 
+    @property
+    def same_weights(self) -> bool:
+        """Whether both digests are known and equal."""
+        return bool(self.mine.weights) and self.mine.weights == self.other.weights
+
     @cached_property
     def config(self) -> tuple[str, ...]:
         """What the two model configs state differently, as HS404 words it."""
@@ -195,8 +200,9 @@ class Facts:
 
     @property
     def even(self) -> bool:
-        """Whether position makes no difference behind the first token."""
-        return self.growth is not None and -FLAT < self.growth.value < FLAT
+        """Whether position makes no difference behind the first token: no slope that is small but there, as angles leave
+        that are off so far that most positions have no more to lose."""
+        return self.growth is not None and -FLAT < self.growth.value < FLAT and self.growth.low <= 0.0
 
     @cached_property
     def edges(self) -> dict[str, Edge]:

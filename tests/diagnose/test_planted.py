@@ -55,6 +55,8 @@ LINEAR = ("quantised-weights", "layer-weights", "norm-rounding")
 CASES = {
     "theta": Case(("rope",), plants.rope_theta(1.5), out=LINEAR),
     "theta, MLA": Case(("rope",), plants.rope_theta(2.0), DEEPSEEK, out=("moe-scale", "moe-routing-flip")),
+    # A base that is far off: nearly every angle is, and behind the first few positions the error has no more to grow.
+    "theta, far off": Case(("rope", "attention-semantics"), plants.rope_theta(0.01), words=("inconclusive",), out=LINEAR),
     "softmax scale": Case(("attention-semantics",), plants.softmax_scale(1.1), out=LINEAR),
     "softmax scale, MLA": Case(("attention-semantics",), plants.softmax_scale(0.8), DEEPSEEK),
     "mscale": Case(("attention-semantics", "rope"), plants.mscale(1.1), out=LINEAR),
