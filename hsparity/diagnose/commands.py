@@ -44,7 +44,9 @@ def next_commands(f: Facts, h: Hypothesis, tied: tuple[str, ...]) -> tuple[str, 
         knobs = tuple("tensor-parallel" if knob == "batch" else knob for knob in knobs)
     if knobs and h.code in KNOBS:
         return (bisect_command(f, *knobs),)
-    return () if f.replay is not None else (replay_command(f),)
+    if f.replay is None:
+        return (replay_command(f),)
+    return () if h.confidence == "settled" else (bisect_command(f),)
 
 
 def routers_commands(f: Facts) -> tuple[str, ...]:

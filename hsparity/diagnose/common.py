@@ -82,11 +82,10 @@ def setting(f: Facts, h: Hypothesis, name: str, points: float, text: str) -> Non
 
 
 def states(f: Facts, h: Hypothesis, *words: str) -> None:
-    """A value that the two configs state differently."""
-    for line in f.config:
-        if any(line.startswith(word) for word in words):
-            h.plus(3.0, f"the configs differ in {line.partition('; expect')[0]}")
-            return
+    """Values that the two configs state differently."""
+    h.stated = [line for line in f.config if line.startswith(words)]
+    if h.stated:
+        h.plus(3.0, f"the configs differ in {h.stated[0].partition('; expect')[0]}")
 
 
 def captured(f: Facts) -> str:

@@ -156,8 +156,7 @@ def dtype_rounding(f: Facts) -> Hypothesis:
 
 def _unquantised(f: Facts, h: Hypothesis) -> bool:
     """Rules quantisation out where both sides ran the same files and no scheme."""
-    known = f.mine.weights and f.other.weights
-    if f.mine.scheme is None and f.other.scheme is None and known and "weights" not in f.differing:
+    if f.mine.scheme is None and f.other.scheme is None and f.same_weights:
         h.out("both sides ran the same unquantised weights")
     elif f.mine.scheme is None and f.other.scheme is not None and f.side != "pair":
         h.out(f"it is {captured(f)} that is beyond the floor, and the other side that is quantised")

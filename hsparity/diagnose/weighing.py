@@ -24,6 +24,9 @@ class Hypothesis:
     veto: str = ""
     quiet: bool = False  # its veto goes without saying
     active: bool = False  # an experiment or a replay speaks for it
+    stated: list[str] = field(
+        default_factory=list
+    )  # values of its own that the two configs state differently
     share: float | None = None
     share_low: float | None = None
     share_high: float | None = None

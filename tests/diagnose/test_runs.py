@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hsparity.model import Comparison, Finding, Quantiles, Verdict
-from hsparity.replay.result import SCHEMA, Added, Replay
+from hsparity.model import Comparison, Finding
 from tests.causes.streams import Capture, States, edited
 from tests.diagnose import plants
 from tests.diagnose.conftest import Judge
@@ -113,72 +112,6 @@ def test_an_attention_backend_that_alone_differs_is_possible(judged: Judge) -> N
     made = engine(Setup(LLAMA, attention="sdpa"))
     found = hypotheses(judged(made, ref=engine(), floor=False))
     assert [(f.name, f.confidence) for f in found] == [("attention-backend", "possible")]
-
-
-def added(layer: int, part: str, verdict: Verdict, gain: float = 1.0, weights: str = "own") -> Added:
-    ratio = 8.0 if verdict is Verdict.DIVERGED else 1.0
-    known = Quantiles(*[0.01] * 5)
-    return Added(
-        "cand",
-        weights,
-        layer,
-        "dense",
-        part,
-        200,
-        known,
-        0.01,
-        known,
-        ratio,
-        ratio,
-        ratio,
-        gain,
-        verdict,
-        "measured",
-    )
-
-
-def replay(beyond: dict[str, set[int]], weights: str = "own", gain: float = 1.0) -> Replay:
-    """A replay of 8 layers: parts and the layers that add error in them."""
-    entries = [
-        added(
-            k,
-            part,
-            Verdict.DIVERGED if k in layers else Verdict.PARITY,
-            gain if k in layers else 1.0,
-            weights,
-        )
-        for part, layers in beyond.items()
-        for k in range(8)
-    ]
-    if weights != "own":
-        entries += [added(k, "layer", Verdict.PARITY) for k in range(8)]
-    return Replay(SCHEMA, "", "ref", "cand", "m", "m", tuple(entries))
-
-
-def test_a_replay_settles_what_the_fingerprint_found(judged: Judge) -> None:
-    """Rope by position, and attention beyond in every layer of a replay: settled."""
-    everywhere = set(range(8))
-    made = run(Setup(LLAMA), plants.rope_theta(1.5), engine="vllm", settings=ENGINE)
-    found = hypotheses(
-        judged(made, replay=replay({"layer": everywhere, "attention": everywhere, "mlp": set()}))
-    )
-    assert (found[0].name, found[0].confidence) == ("rope", "settled")
-
-
-def test_a_replay_of_one_layer_beyond_settles_that_layer(judged: Judge) -> None:
-    """One layer adds error on its captured input and the others do not."""
-    made = run(Setup(LLAMA), plants.one_layer(3, 0.05), engine="vllm", settings=ENGINE)
-    found = hypotheses(judged(made, replay=replay({"layer": {3}})))
-    assert (found[0].name, found[0].confidence) == ("layer-weights", "settled")
-
-
-def test_a_replay_parts_weights_from_activations(judged: Judge) -> None:
-    """Layers at the floor on their own weights and beyond with the other side's: it is the weights."""
-    from tests.diagnose.test_planted import CASES
-
-    made = CASES["w8a8"].made()
-    found = hypotheses(judged(made, replay=replay({"layer": set(range(8))}, weights="other")))
-    assert (found[0].name, found[0].confidence) == ("quantised-weights", "settled")
 
 
 def test_a_result_of_an_older_version_is_readable(judged: Judge) -> None:
