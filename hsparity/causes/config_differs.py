@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -92,6 +93,15 @@ _ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
 }
 _SLIDING = "sliding_attention"
+# Keys of what is compared beside the two lists above.
+_OTHER_KEYS = {
+    "rope type": "rope_type",
+    "interleaved rope": "rope_interleave",
+    "head size": "head_dim",
+    "value head size": "v_head_dim",
+}
+_SLIDING_WORDS = " of sliding layers"
+SHOWN = 2  # values in the headline and in the fix
 
 
 class ConfigDiffers:
@@ -108,13 +118,18 @@ class ConfigDiffers:
     states is not held against the other, and two spellings of one value are one value. Values that change
     logits alone are a note.
     ## Fix
-    Load the same config.json on both sides, without overrides, and capture again.
+    Write the value that the checkpoint was trained with into both config.json, load them without overrides, and
+    capture again.
     """
 
     code, name = "HS404", "config-differs"
 
     def find(self, evidence: Evidence) -> Finding | None:
-        return difference(evidence.ref.manifest.model_config, evidence.cand.manifest.model_config)
+        ref, cand = evidence.ref.manifest, evidence.cand.manifest
+        found = difference(ref.model_config, cand.model_config)
+        if found is None:
+            return None
+        return replace(found, fix={"any": _fix(ref.model, ref.model_config, cand.model, cand.model_config)})
 
 
 def difference(ref_config: Mapping[str, Any], cand_config: Mapping[str, Any]) -> Finding | None:
@@ -122,26 +137,65 @@ def difference(ref_config: Mapping[str, Any], cand_config: Mapping[str, Any]) ->
     from hsparity.model import Finding
 
     ref, cand = stated(ref_config), stated(cand_config)
-    apart = [key for key in ref if key in cand and not _same(ref[key], cand[key])]
+    apart = _apart(ref, cand)
     if not apart:
         return None
-    profile = {key: _profile(key) for key in apart}
-    # What changes logits alone cannot explain a hidden state.
-    hidden = [key for key in apart if profile[key] != _LOGITS]
-    named = hidden or apart
-    more = f" and {len(named) - 4} more" if len(named) > 4 else ""
+    values = {key: f"{key}: ref {_shown(ref[key])}, cand {_shown(cand[key])}" for key in apart}
+    hidden = bool(_hidden(apart))
+    named = _hidden(apart) or apart
+    more = f"; and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
     return Finding(
         code=ConfigDiffers.code,
         name=ConfigDiffers.name,
-        headline=f"the model configs differ in {', '.join(named[:4])}{more}",
+        headline=f"the model configs differ in {'; '.join(values[key] for key in named[:SHOWN])}{more}",
         evidence=tuple(
-            f"{key}: ref {_shown(ref[key])}, cand {_shown(cand[key])}; expect: {profile[key]}"
+            f"{values[key]}; expect: {_profile(key)}"
             for key in (*named, *(k for k in apart if k not in named))
         ),
-        fix={"any": "load the same config.json on both sides, without overrides, and capture again"},
         severity="cause" if hidden else "note",
-        structural=bool(hidden),
+        structural=hidden,
     )
+
+
+def _apart(ref: Mapping[str, Any], cand: Mapping[str, Any]) -> list[str]:
+    """What both state and state differently."""
+    return [name for name in ref if name in cand and not _same(ref[name], cand[name])]
+
+
+def _hidden(names: Sequence[str]) -> list[str]:
+    """Those that change hidden states: what changes logits alone cannot explain one."""
+    return [name for name in names if _profile(name) != _LOGITS]
+
+
+def _fix(
+    ref_model: str, ref_config: Mapping[str, Any], cand_model: str, cand_config: Mapping[str, Any]
+) -> str:
+    """What to write where. Nobody knows here which side is right: both ways are given."""
+    ref, cand = stated(ref_config), stated(cand_config)
+    apart = _apart(ref, cand)
+    names = (_hidden(apart) or apart)[:SHOWN]
+    of_ref = " and ".join(f"{_key(name, cand_config)} {_shown(ref[name])}" for name in names)
+    of_cand = " and ".join(f"{_key(name, ref_config)} {_shown(cand[name])}" for name in names)
+    if ref_model == cand_model:
+        return (
+            f"both sides loaded {ref_model}: take off the override that made it {of_ref} in the reference or {of_cand} "
+            "in the candidate, whichever the checkpoint was not trained with, and capture again"
+        )
+    return (
+        f"write {of_ref} in the candidate's config.json (of {cand_model}), or {of_cand} in the reference's (of "
+        f"{ref_model}), whichever the checkpoint was trained with, and capture again without overrides"
+    )
+
+
+def _key(name: str, config: Mapping[str, Any]) -> str:
+    """The key that spells a value in a config."""
+    keys = next((keys for known, keys, _ in _VALUES if known == name), ())
+    if keys:
+        merged = _merged(config)
+        return next((k for k in keys if merged.get(k) is not None), keys[0])
+    plain = name.removesuffix(_SLIDING_WORDS)
+    key = _OTHER_KEYS.get(plain) or next(k for k, known in _ROPE_KEYS.items() if known == plain)
+    return key if plain == name else f"{key} ({name.removeprefix(plain).strip()})"
 
 
 def stated(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,10 +203,7 @@ def stated(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Of a multimodal config the text part counts. A key that is absent or null is left out.
     """
-    text: Mapping[str, Any] = next(
-        (config[k] for k in ("text_config", "llm_config") if isinstance(config.get(k), Mapping)), {}
-    )
-    merged = {**config, **text}
+    merged = _merged(config)
     found = {}
     for name, keys, _ in _VALUES:
         value = next((merged[k] for k in keys if merged.get(k) is not None), None)
@@ -172,6 +223,14 @@ def stated(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, **_rope(merged)}
 
 
+def _merged(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with its text part's values over its own."""
+    text: Mapping[str, Any] = next(
+        (config[k] for k in ("text_config", "llm_config") if isinstance(config.get(k), Mapping)), {}
+    )
+    return {**config, **text}
+
+
 def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
     """rope_theta beside rope_scaling, or both inside rope_parameters, per kind of layer or for all."""
     found: dict[str, Any] = {}
@@ -181,12 +240,12 @@ def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
             continue
         kinds = {k: v for k, v in given.items() if isinstance(v, Mapping)}
         for kind, values in (kinds or {"": given}).items():
-            found |= _rotation(values, " of sliding layers" if kind == _SLIDING else "")
+            found |= _rotation(values, _SLIDING_WORDS if kind == _SLIDING else "")
     flat = {k: config[k] for k in ("rope_theta", "partial_rotary_factor") if config.get(k) is not None}
     found = {**_rotation(flat, ""), **found}
     local = config.get("rope_local_base_freq")
     if local is not None:
-        found.setdefault("rope theta of sliding layers", local)
+        found.setdefault(f"rope theta{_SLIDING_WORDS}", local)
     if isinstance(config.get("rope_interleave"), bool):
         found["interleaved rope"] = config["rope_interleave"]
     # A theta, and a null where the scaling would be.

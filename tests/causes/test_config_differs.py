@@ -170,9 +170,20 @@ def test_what_changes_the_arithmetic_is_a_cause(
     result = difference(one, other)
     assert result is not None
     assert (result.code, result.severity, result.structural) == ("HS404", "cause", True)
-    assert result.headline == f"the model configs differ in {name}"
-    assert result.evidence[0].startswith(f"{name}: ref ")
+    values = result.evidence[0].partition("; expect: ")[0]
+    assert values.startswith(f"{name}: ref ")
+    assert result.headline == f"the model configs differ in {values}"
     assert expect in result.evidence[0].split("expect: ")[1]
+
+
+def test_the_headline_holds_two_values_and_counts_the_rest() -> None:
+    one = {"rope_theta": 1e5, "rms_norm_eps": 1e-6, "hidden_act": "silu"}
+    other = {"rope_theta": 1e4, "rms_norm_eps": 1e-5, "hidden_act": "gelu"}
+    result = difference(one, other)
+    assert result is not None
+    assert result.headline == (
+        "the model configs differ in norm eps: ref 1e-06, cand 1e-05; activation: ref silu, cand gelu; and 1 more"
+    )
 
 
 @pytest.mark.parametrize("key", ["tie_word_embeddings", "logit_scale", "final_logit_softcapping"])
@@ -204,4 +215,25 @@ def test_a_comparison_names_it_and_healthy_pairs_stay_clean(clean, floor, tmp_pa
     assert finding(other, "HS404").evidence == (
         "rope theta: ref 10000, cand 50000; expect: the first token of a prompt is exact, errors grow with position, "
         "from the first attention layer on",
+    )
+    assert finding(other, "HS404").headline == "the model configs differ in rope theta: ref 10000, cand 50000"
+    assert finding(other, "HS404").fix["any"] == (
+        "both sides loaded toy: take off the override that made it rope_theta 10000 in the reference or rope_theta 50000 "
+        "in the candidate, whichever the checkpoint was not trained with, and capture again"
+    )
+
+
+def test_the_fix_says_what_to_write_into_which_file(clean, floor, tmp_path) -> None:
+    """Each side's file, with the key as that file spells it, and nobody is said to be right."""
+    ref = open_source(with_config(capture(1), tmp_path / "ref", {"rope_theta": 1e5, "layer_norm_eps": 1e-5}))
+    made = open_source(
+        with_config(
+            clean, tmp_path / "made", {"rope_theta": 1e4, "norm_epsilon": 1e-6, "tie_word_embeddings": True}
+        )
+    )
+    made.manifest = replace(made.manifest, model="models/converted")
+    assert finding(compare(ref, made, floor, Query()), "HS404").fix["any"] == (
+        "write norm_epsilon 1e-05 and rope_theta 100000 in the candidate's config.json (of models/converted), or "
+        "layer_norm_eps 1e-06 and rope_theta 10000 in the reference's (of toy), whichever the checkpoint was trained with, "
+        "and capture again without overrides"
     )
