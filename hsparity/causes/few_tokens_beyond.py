@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from hsparity.model import Finding
 
 SHOWN = 6
+WHOSE = {
+    "ref": "the reference's own error",
+    "cand": "the candidate's own error",
+    "pair": "what sets the sides apart",
+}
 
 
 class FewTokensBeyond:
@@ -27,7 +32,8 @@ class FewTokensBeyond:
     cannot be excused either.
     ## Fix
     Capture more prompts on both sides and for the floor. If the same kind of token stays beyond, look at what
-    is special about it: first of a block, padded, served from a cache.
+    is special about it: first of a block, padded, served from a cache. Where they are the reference's own, more
+    prompts show more of them: compare the candidate with another reference, the floor's bf16 capture for one.
     """
 
     code, name = "HS302", "few-tokens-beyond"
@@ -52,31 +58,45 @@ class FewTokensBeyond:
                 or any(delta.nonfinite)
             ):
                 continue
-            hit: dict[int, float] = {}
+            hit: dict[tuple[int, str], float] = {}
             for errors, top in evidence.judge.errors(k):
                 if errors.of in few:
+                    of = errors.of.removesuffix(" rest")
                     for place in np.flatnonzero(beyond(errors, top, evidence.judge.terms.limit)):
-                        hit[int(place)] = max(hit.get(int(place), 0.0), float(errors.error[place]))
-            places += [(value, n, delta.ref) for n, value in hit.items()]
+                        hit[int(place), of] = max(hit.get((int(place), of), 0.0), float(errors.error[place]))
+            # The pair's error is a side's own, where that is beyond.
+            own = {n for n, of in hit if of != "pair"}
+            places += [(v, n, delta.ref, of) for (n, of), v in hit.items() if of != "pair" or n not in own]
         if not places:
             return None
-        tokens = sorted({n for _, n, _ in places})
-        sites = tuple(dict.fromkeys(site for _, _, site in places))
+        tokens = sorted({n for _, n, _, _ in places})
+        sites = tuple(dict.fromkeys(site for _, _, site, _ in places))
+        whose = [of for of in WHOSE if of in {of for _, _, _, of in places}]
         lines = []
-        for value, n, site in sorted(places, reverse=True)[:SHOWN]:
+        for value, n, site, of in sorted(places, reverse=True)[:SHOWN]:
             t = evidence.judge.token(n, value)
-            lines.append(f"prompt {t.prompt} position {t.position} (id {t.token_id}): {value:.2g} at {site}")
+            where = f"prompt {t.prompt} position {t.position} (id {t.token_id})"
+            lines.append(f"{where}: {value:.2g} at {site}, {WHOSE[of]}")
         return Finding(
             code=self.code,
             name=self.name,
             headline=f"{counted(len(tokens), 'token')} of {evidence.rows.tokens} beyond the largest error of the floor, "
-            f"at {counted(len(sites), 'site')}",
+            f"at {counted(len(sites), 'site')}, in {' and '.join(WHOSE[of] for of in whose)}",
             slots=sites,
             evidence=tuple(lines),
             # Where nothing diverged the tokens are what keeps the question open, and accuse nobody.
             severity="cause" if evidence.diverged() else "note",
-            fix={"any": "capture more prompts on both sides and for the floor"},
+            fix={"any": _fix(evidence, whose)},
         )
+
+
+def _fix(evidence: Evidence, whose: list[str]) -> str:
+    """More prompts tell chance from a fault, but not of whose reference the tail is."""
+    if whose != ["ref"]:
+        return "capture more prompts on both sides and for the floor"
+    bf16 = evidence.judge.terms.roles.bf16
+    other = "another reference" if bf16 is None else f"{evidence.sources[bf16].path} as the reference"
+    return f"the tokens accuse the reference alone: compare the candidate with {other}"
 
 
 CAUSE = FewTokensBeyond()

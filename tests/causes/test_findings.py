@@ -139,7 +139,26 @@ def test_one_garbage_token_is_never_parity(ref, clean, floor, tmp_path, *, seed,
     assert result.verdict is (Verdict.DIVERGED if size == 1.0 else Verdict.INCONCLUSIVE)
     named = finding(result, "HS302")
     assert named.severity == ("cause" if size == 1.0 else "note")
-    assert f"prompt p2 position {place}" in finding(result, "HS302").evidence[0]
+    assert f"prompt p2 position {place}" in named.evidence[0]
+    assert named.headline.endswith(", in the candidate's own error")
+    assert "more prompts" in named.fix["any"]
+
+
+def test_tokens_of_the_reference_are_called_its_own(clean, floor, tmp_path):
+    """One token of the reference is beyond: it says whose, and that another reference tells, not more prompts."""
+
+    def garbage(name: str, states):
+        if name == "p2":
+            for key in ALL[1:]:
+                states[key][5] = 1.1 * states[key][5][::-1]
+        return states
+
+    ref = open_source(edited(capture(1), garbage).write(tmp_path / "ref"))
+    named = finding(against(ref, clean, tmp_path, floor, layers="1-7"), "HS302")
+    assert named.headline.endswith(", in the reference's own error")
+    assert all(line.endswith(", the reference's own error") for line in named.evidence)
+    bf16 = next(s.path for s in floor if s.manifest.dtype == "bfloat16")
+    assert named.fix["any"].endswith(f"compare the candidate with {bf16} as the reference")
 
 
 def test_drift_of_one_side_accuses_that_side(ref, clean, floor, tmp_path):
