@@ -16,7 +16,8 @@ class LayerWeights(Hypothesis):
     All boundaries before the layer are at the floor, those behind are not; the layer adds more than any later one, at every
     token. A replay finds this layer beyond and all others at the floor.
     ## Fix
-    Compare the digests of that layer's tensors on both sides, and load it again.
+    Compare the digests of that layer's tensors on both sides, and load it again. Of a router whose files are equal, compare
+    what the engine made of them: `e_score_correction_bias`, the scoring function, group limits, top-k normalisation.
     """
 
     code, name = "HS516", "layer-weights"

@@ -14,6 +14,10 @@ PROOF, DISPROOF = 5.0, 4.0
 MOST = 0.7  # share of layers that are "all of them"
 GAIN = 0.05
 NEARLY_ALL, HARDLY_ANY = 0.9, 0.1  # share of a squared error that one part of it has to be, or may be
+# What a router does beside its weights.
+LOADED = (
+    "e_score_correction_bias, the scoring function, limits on groups, the normalisation of the chosen scores"
+)
 ATTENTION = ("HS503", "HS504", "HS505", "HS507", "HS510", "HS511", "HS517")
 WEIGHTS = ("HS501", "HS516")
 
@@ -54,8 +58,17 @@ def _other_router(f: Facts, found: dict[str, Hypothesis]) -> bool:
     most = max(a.experts_wide for a in routers)
     text = f"replay: {len(routers)} routers chose otherwise than the checkpoint says, for up to {most} tokens"
     _disproof(found, ("HS508", "HS501", "HS502", *ATTENTION), f"{text} by more than rounding explains")
+    h = found["HS516"]
+    # What spoke against it is how the linear layers of one layer would show, at every token and at no other layer.
+    h.points, h.against = max(0.0, h.points), []
+    h.headline = "the router's weights, bias or scoring are not the checkpoint's"
+    h.rival = "choices that rounding tipped, whose margins are narrow"
     _reopened(found, "HS516", f"{text} by more than rounding explains")
-    found["HS516"].headline = "the router's weights, bias or scoring are not the checkpoint's"
+    if f.same_weights:
+        h.headline = "the router is not run as the checkpoint says: the weight files are equal, what is read from them is not"
+        h.reasons.append(
+            f"left where the files are equal: {LOADED}, in the engine's config and in how it loads them"
+        )
     return True
 
 

@@ -179,5 +179,17 @@ def test_equal_weights_are_not_blamed_when_nothing_is_said_to_differ(weigh: Weig
 def test_experts_off_on_the_same_choice_are_no_flip(weigh: Weigh) -> None:
     """An MLP that is beyond on tokens whose captured experts are the replay's is not off by routing."""
     parts = {"layer": {1, 2, 3}, "attention": set(), "mlp": {1, 2, 3}}
-    found = weigh("routed scale", replay(entries(parts, kind="moe", experts_differ=0)))
+    found = weigh("router bias", replay(entries(parts, kind="moe", experts_differ=0)))
     assert "moe-routing-flip" in ruled_out(found)
+
+
+def test_a_router_on_equal_files_is_not_told_to_load_its_weights_again(weigh: Weigh) -> None:
+    """Choices beyond rounding on equal weight files: what is left is what the engine made of them, by name."""
+    parts = {"layer": {1, 2, 3}, "router": {1, 2, 3}}
+    wide = replay(entries(parts, kind="moe", experts_differ=40, experts_wide=30))
+    found = weigh("router bias", wide)
+    assert words(found)[0] == ("layer-weights", "settled")
+    assert "the weight files are equal" in found.found[0].headline
+    assert "e_score_correction_bias" in found.found[0].reasons[-1]
+    other = weigh("router bias", wide, ({}, {}), "b" * 64).found[0]
+    assert other.headline == "the router's weights, bias or scoring are not the checkpoint's"
