@@ -224,6 +224,10 @@ class LayerError:
     low: float
     high: float
     verdict: Verdict
+    # Of a router or a layer with one: tokens whose captured experts are not the replay's, and how many of these the
+    # router's rounding does not explain. -1: not known.
+    experts_differ: int = -1
+    experts_wide: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,12 @@ class Replay:
             (a for a in self.added if a.weights == "own"),
             key=lambda a: (a.side != "ref", a.layer, a.part != "layer", a.part),
         )
-        return tuple(LayerError(a.side, a.layer, a.part, a.ratio, a.low, a.high, a.verdict) for a in own)
+        return tuple(
+            LayerError(
+                a.side, a.layer, a.part, a.ratio, a.low, a.high, a.verdict, a.experts_differ, a.experts_wide
+            )
+            for a in own
+        )
 
     def to_json(self, indent: int | None = None) -> str:
         """Sorted keys; a figure that is not finite is null."""
