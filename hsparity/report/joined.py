@@ -9,12 +9,13 @@ from dataclasses import dataclass, fields, replace
 
 from ..drafter.result import DraftCost, FedSide, summary
 from ..errors import HsparityError
-from ..experiments.result import Bisect, SideFacts
-from ..model import Comparison, Side
+from ..experiments.result import Bisect, SideFacts, Span, State
+from ..model import Comparison, Finding, Side
 from ..replay.result import Replay, Replayed
 from . import spelling
 
 More = Bisect | DraftCost | Replay
+MOST = 0.5  # of the excess
 _DIGEST = re.compile(r"[0-9a-f]{12,}")
 _ADDED = re.compile(r"(^|-)[0-9a-f]{12,}$")
 _SHOWN = 12  # digits of a digest
@@ -42,12 +43,46 @@ def joined(comparison: Comparison, others: Sequence[More]) -> Comparison:
     for other in others:
         _check(comparison, other)
         if isinstance(other, Bisect):
-            comparison = replace(comparison, trials=other.trials())
+            findings = _settled(comparison.findings, other)
+            comparison = replace(comparison, trials=other.trials(), findings=findings)
         elif isinstance(other, Replay):
             comparison = replace(comparison, added=other.layer_errors())
         else:
             comparison = replace(comparison, cost=summary(other))
     return comparison
+
+
+def _settled(findings: Sequence[Finding], bisect: Bisect) -> tuple[Finding, ...]:
+    """The findings with the hypothesis that the bisection settles as most of the excess ahead of the others, and without
+    the bisections that it has made."""
+    shares = {b.code: b.share for b in bisect.causes if b.confidence == "settled" and b.share is not None}
+    made = [_answered(f, shares.get(f.code), bisect) if _open(f) else f for f in findings]
+    ahead = iter(sorted((f for f in made if _open(f)), key=lambda f: f.confidence != "settled"))
+    return tuple(next(ahead) if _open(f) else f for f in made)
+
+
+def _open(finding: Finding) -> bool:
+    return finding.severity == "hypothesis" and not finding.ruled_out
+
+
+def _answered(finding: Finding, share: Span | None, bisect: Bisect) -> Finding:
+    left = tuple(command for command in finding.confirm if not _run(command, bisect))
+    if share is None or share.low <= MOST:  # a cause of a small part is no answer to why the sides differ
+        return replace(finding, confirm=left)
+    line = f"bisect: {100 * min(1.0, share.value):.0f} % of the excess"
+    return replace(finding, confirm=left, confidence="settled", evidence=(*finding.evidence, line))
+
+
+def _run(command: str, bisect: Bisect) -> bool:
+    """Whether a command is a bisection whose knobs this one has turned, all of them where it names none."""
+    words = shlex.split(command)
+    if words[:2] != ["hsparity", "bisect"]:
+        return False
+    if "--knobs" not in words:
+        return "--knobs" not in bisect.command
+    wanted = words[words.index("--knobs") + 1].split(",")
+    done = (State.MEASURED, State.NO_EFFECT)
+    return set(wanted) <= {knob for e in bisect.experiments if e.state in done for knob in e.knobs}
 
 
 def _check(comparison: Comparison, other: More) -> None:

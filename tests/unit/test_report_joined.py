@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from hsparity.cli.main import invoke
-from hsparity.experiments.result import Bisect, Experiment, SideFacts, Span, State
+from hsparity.experiments.result import Bisect, Blame, Experiment, SideFacts, Span, State
 from hsparity.experiments.result import from_json as bisect_from_json
 from hsparity.model import Quantiles, Side, Verdict, to_json
 from hsparity.replay.result import Added, Replay, Replayed
+from hsparity.report.joined import joined
 from tests.golden.cases import CASES
 from tests.hostile.records import filled
 from tests.unit.drafter.records import COSTS
@@ -208,3 +209,51 @@ def test_a_bisection_is_read_back() -> None:
     assert bisect_from_json(bisect().to_json()).to_json() == bisect().to_json()
     with pytest.raises(ValueError, match="not a hsparity"):
         bisect_from_json("{}")
+
+
+def test_what_a_bisection_settles_is_settled_on_the_page() -> None:
+    """The hypothesis of a settled cause goes first, with its share and without the bisection that was made; nothing else
+    moves, and what is only likely, or a small part, settles nothing."""
+    open_ones = [f for f in CASE.findings if f.severity == "hypothesis" and not f.ruled_out]
+    last = replace(
+        open_ones[-1],
+        confirm=(
+            "hsparity bisect a b --knobs kv-dtype",
+            "hsparity bisect a b --knobs graph",
+            "hsparity replay a b",
+        ),
+    )
+    case = replace(CASE, findings=tuple(last if f is open_ones[-1] else f for f in CASE.findings))
+    blame = replace(
+        filled(Blame, "words"), code=last.code, share=Span(0.97, 0.95, 0.99), confidence="settled"
+    )
+    made = bisect()
+    turned = (replace(made.experiments[0], knobs=("kv-dtype",)), *made.experiments[1:])
+    made = replace(made, experiments=turned, causes=(blame,))
+    found = joined(case, [made])
+    first = next(f for f in found.findings if f.severity == "hypothesis" and not f.ruled_out)
+    assert (first.code, first.confidence, first.evidence[-1]) == (
+        last.code,
+        "settled",
+        "bisect: 97 % of the excess",
+    )
+    assert first.confirm == last.confirm[1:]
+    assert [f.code for f in found.findings if f.severity != "hypothesis"] == [
+        f.code for f in case.findings if f.severity != "hypothesis"
+    ]
+    assert sorted(f.code for f in found.findings) == sorted(f.code for f in case.findings)
+    for less in (replace(blame, confidence="likely"), replace(blame, share=Span(0.1, 0.09, 0.11))):
+        unsure = joined(case, [replace(made, causes=(less,))])
+        assert [f.confidence for f in unsure.findings] == [f.confidence for f in case.findings]
+
+
+def test_a_joined_replay_counts_the_choices_of_routers() -> None:
+    """What a router chose otherwise, and how much of it rounding does not explain, goes into the page's layers."""
+    plain = replay()
+    router = replace(plain.added[1], part="router", experts_differ=40, experts_wide=30)
+    added = joined(CASE, [replace(plain, added=(*plain.added, router))]).added
+    assert [(a.part, a.experts_differ, a.experts_wide) for a in added if a.layer == 17] == [
+        ("layer", -1, -1),
+        ("attention", -1, -1),
+        ("router", 40, 30),
+    ]
