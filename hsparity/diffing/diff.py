@@ -9,8 +9,9 @@ from hsparity.model import Comparison, Cost, Verdict
 from hsparity.report import spelling as sp
 from hsparity.report import view
 
+from .extremes import LEAST
 from .findings import finding_changes
-from .judging import LEAST, judge_sites
+from .judging import judge_sites
 from .result import (
     SCHEMA,
     Change,

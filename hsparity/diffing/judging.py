@@ -5,7 +5,7 @@ apart; the step is beyond them over all sites at once (Bonferroni over K sites a
 half-widths on the log scale taken as 1.96 standard errors); and it is LEAST or more. Healthy engines stand up to 9 %
 apart on one model with intervals that do not touch, because an interval is about tokens, not about the order in which a
 kernel adds. Counts of tokens beyond the floor are held against each other as paired counts: n now and m then differ when
-(n - m) / sqrt(n + m) is beyond the same quantile, as if no token had been beyond both times.
+(n - m) / sqrt(n + m) is beyond the same quantile, as if no token had been beyond both times. Single tokens: `extremes`.
 
 Where the floors are not the same, rel-L2 takes the ratio's place, with the relative width of the pair's interval. Without a
 ratio on either side only distributions that are plainly apart are called so: 95 % of the tokens now beyond 95 % then.
@@ -20,12 +20,13 @@ from hsparity.model import Comparison, Quantiles, Ratio, SiteDelta, Verdict
 from hsparity.report import spelling as sp
 from hsparity.report import view
 
+from .extremes import LEAST, extremes
 from .matching import matched
 from .result import Change, SiteChange, Span, Standing
 from .terms import Terms
 
-LEAST = 1.25
 ERROR_RATE = 0.025
+MOST = 10**15  # tokens
 SETS = 6  # ref, cand and pair, on all channels and without the massive ones
 Z95 = 1.959964
 SHOWN = ("cand", "pair", "ref")  # whose ratio a table shows, where nothing says another
@@ -93,9 +94,13 @@ def _held(then: SiteDelta, now: SiteDelta, terms: Terms, z: float) -> tuple[str,
     bad = [sum(d.nonfinite) for d in (then, now)]
     if bad[1] > bad[0]:
         return "", Change.WORSE, f"{bad[1]:,} elements are NaN or Inf now, {bad[0]:,} then"
-    if terms.yardstick:
-        return _by_ratios(then, now, z)
-    return "pair", *_by_errors(then, now, z)
+    of, change, reason = _by_ratios(then, now, z) if terms.yardstick else ("pair", *_by_errors(then, now, z))
+    if change is not Change.WORSE:
+        # A few tokens move neither a median nor a count.
+        far, words = extremes(then, now)
+        if far is not Change.SAME:
+            return of, far, words
+    return of, change, reason
 
 
 def _by_ratios(then: SiteDelta, now: SiteDelta, z: float) -> tuple[str, Change, str]:
@@ -145,7 +150,8 @@ def _furthest(then: SiteDelta, now: SiteDelta) -> str:
 
 
 def _count(ratio: Ratio, delta: SiteDelta) -> int:
-    return round(ratio.share * delta.tokens) if math.isfinite(ratio.share) else 0
+    # A file may say anything of a share.
+    return round(min(max(ratio.share, 0.0), 1.0) * delta.tokens) if math.isfinite(ratio.share) else 0
 
 
 def _words(ratio: Ratio) -> str:
@@ -204,6 +210,7 @@ def moved_by(then: Span, now: Span, z: float) -> Change:
 
 def counted(then: int, now: int, z: float) -> Change:
     """WORSE and BETTER where a count of the same tokens moved by more than chance."""
+    then, now = (min(max(n, 0), MOST) for n in (then, now))  # a file may say anything
     if not then + now or abs(now - then) <= z * math.sqrt(then + now):
         return Change.SAME
     return Change.WORSE if now > then else Change.BETTER

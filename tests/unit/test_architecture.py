@@ -176,6 +176,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hsparity.diffing": {
         "hsparity",
         "hsparity.errors",
+        "hsparity.gate",
         "hsparity.model",
         "hsparity.report",
         "markupsafe",

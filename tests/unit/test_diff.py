@@ -14,12 +14,14 @@ import pytest
 
 from hsparity.cli.main import invoke
 from hsparity.diffing.diff import diff
+from hsparity.diffing.extremes import LOST as LOST_REASON
 from hsparity.diffing.issue import render as markdown
 from hsparity.diffing.judging import counted, moved_by
 from hsparity.diffing.page import render as page
 from hsparity.diffing.result import SCHEMA, Change, Diff, Span
 from hsparity.diffing.terminal import render as terminal
 from hsparity.errors import HsparityError
+from hsparity.floor import Bootstrap, Errors, ceiling, judge
 from hsparity.model import Comparison, Cost, Finding, Verdict, from_json, to_json
 from hsparity.report import Options, reporters
 from hsparity.report.redact import redact
@@ -140,6 +142,76 @@ def test_more_tokens_beyond_are_worse_although_the_median_stays() -> None:
     found = diff(with_beyond(4), with_beyond(46))
     assert words(found) == {"worse"}
     assert "46 tokens beyond 1.5× the largest floor error now, 4 then" in found.sites[3].reason
+
+
+def extreme(
+    worst: float, *, p99: float = 0.2, beyond: int = 0, reason: str = "far", verdict: str = "diverged"
+) -> Comparison:
+    """Diverged at every site by its median; the tokens farthest off are as given."""
+    made = healthy(4.0)
+    rows = [
+        replace(
+            d,
+            metrics={**d.metrics, "rel_l2": replace(d.metrics["rel_l2"], p99=p99, worst=worst)},
+            ratios=tuple(replace(r, beyond=beyond, reason=reason) for r in d.ratios),
+            verdict=Verdict(verdict),
+        )
+        for d in made.deltas
+    ]
+    return replace(made, verdict=Verdict(verdict), deltas=tuple(rows))
+
+
+LOST = "candidate: {} tokens off by as much as the state itself"
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "word"),
+    [
+        (extreme(0.3), extreme(1.1), Change.WORSE),  # one token of all
+        (extreme(0.9), extreme(1.05), Change.UNKNOWN),  # over the line, by less than a quarter
+        (extreme(0.3), extreme(1.1, verdict="inconclusive"), Change.UNKNOWN),
+        (extreme(0.3, verdict="parity"), extreme(1.1, verdict="parity"), Change.SAME),  # the floor's own
+        (extreme(1.1), extreme(1.1), Change.SAME),
+        (extreme(1.1), extreme(9.0), Change.SAME),  # the same tokens
+        (extreme(1.1, beyond=4), extreme(1.1, beyond=5), Change.UNKNOWN),
+        (extreme(1.1, beyond=5), extreme(1.1, beyond=4), Change.SAME),
+        (extreme(1.1), extreme(1.1, p99=1.1), Change.WORSE),
+        (extreme(1.1, reason=LOST.format(2)), extreme(1.1, reason=LOST.format(3)), Change.WORSE),
+        (extreme(0.1), extreme(0.4), Change.SAME),
+        (extreme(0.1), extreme(0.6), Change.UNKNOWN),
+        (extreme(1.1), extreme(0.1), Change.SAME),
+    ],
+)
+def test_single_tokens_that_are_newly_destroyed_are_seen(
+    then: Comparison, now: Comparison, word: Change
+) -> None:
+    """The median and the counts of a site that was diverged already stay as they were."""
+    found = diff(then, now)
+    assert (words(found), found.change) == ({word.value}, word)
+
+
+def test_the_reason_that_counts_destroyed_tokens_is_the_one_that_compare_writes() -> None:
+    rng = np.random.default_rng(0)
+    yard = rng.uniform(0.01, 0.02, 64)
+    error = yard.copy()
+    error[:3] = 1.2
+    ratio = judge(Errors("cand", error, yard), Bootstrap.over([64]), ceiling([yard], routed=False), 1)
+    found = LOST_REASON.match(ratio.reason)
+    assert found
+    assert found[1] == "3"
+
+
+def test_figures_that_no_comparison_writes_are_no_crash() -> None:
+    """A file may say anything: shares beyond 1, counts below 0."""
+    made = healthy()
+    for share, beyond in ((1e308, -7), (-1e308, 10**400)):
+        odd = [
+            replace(d, ratios=tuple(replace(r, share=share, beyond=beyond) for r in d.ratios))
+            for d in made.deltas
+        ]
+        assert diff(made, replace(made, deltas=tuple(odd))).exit_code in (0, 1, 3)
+    cause = Finding("HS307", "layer-adds-error", "Layer 4 adds error.", 0.5, tokens=-9)
+    assert diff(diverged(findings=(replace(cause, tokens=3),)), diverged(findings=(cause,))).exit_code == 0
 
 
 def test_under_another_floor_errors_are_held_not_ratios() -> None:
