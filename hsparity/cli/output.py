@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import sys
 from pathlib import Path
@@ -56,15 +57,17 @@ def write_file(path: str, text: str) -> None:
     """Write a report, whole or not at all: what was there stays until the new one is complete. Raises E106."""
     # Through a link to its target; a device or a pipe takes the text as it comes.
     target = Path(os.path.realpath(path))
-    draft = target.with_name(f".hsparity-{os.getpid()}")
+    draft = target.with_name(f".hsparity-{secrets.token_hex(8)}")
     # A path need not be text: its odd bytes are shown, and are valid escapes in JSON.
     data = text.encode("utf-8", "backslashreplace")
     try:
         if target.exists() and not (target.is_file() and os.access(target.parent, os.W_OK)):
             target.write_bytes(data)
             return
+        file = draft.open("xb")  # a new one, or an error: never a file or a link that was there
         try:
-            draft.write_bytes(data)
+            with file:
+                file.write(data)
             if target.exists():
                 shutil.copymode(target, draft)
             draft.replace(target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -509,6 +510,24 @@ def test_a_baseline_is_replaced_only_where_nothing_got_worse(tmp_path: Path) -> 
     assert invoke(["diff", old, new, "--update", "-q"]) == 0
     assert Path(old).read_bytes() == Path(new).read_bytes()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.json", "new.json", "old.json"]
+
+
+def test_a_baseline_that_is_a_link_is_replaced_where_it_points(tmp_path: Path) -> None:
+    """No file beside it is touched, whatever its name, and the mode stays."""
+    real, new = saved(tmp_path, real=healthy(0.95), new=healthy(0.96))
+    Path(real).chmod(0o640)
+    link = tmp_path / "links" / "old.json"
+    link.parent.mkdir()
+    link.symlink_to(real)
+    mine = {tmp_path / name: name for name in ("real.json.part", "real.json.tmp", f".hsparity-{os.getpid()}")}
+    for path, text in mine.items():
+        path.write_text(text)
+    assert invoke(["diff", str(link), new, "--update", "-q"]) == 0
+    assert link.is_symlink()
+    assert Path(real).read_bytes() == Path(new).read_bytes()
+    assert Path(real).stat().st_mode & 0o777 == 0o640
+    assert {path: path.read_text() for path in mine} == mine
+    assert len(list(tmp_path.iterdir())) == 3 + len(mine)
 
 
 def test_a_page_becomes_a_baseline_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
