@@ -41,7 +41,9 @@ import difflib
 import math
 import re
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,7 @@ from .errors import HsparityError
 FILE = "hsparity.toml"
 MECHANISMS = ("hooks", "native", "both")
 EVERY_SITE = "all"
+PLACE = re.compile(rf"[0-9]{{1,9}}|[a-z_]+\.[0-9]{{3,9}}|final_norm|{EVERY_SITE}")
 
 
 @dataclass(frozen=True)
@@ -201,9 +204,9 @@ class _Reader:
         if "float" in declared:
             return self.amount(value, where)
         if "int" in declared:
-            if type(value) is not int or value < 0:
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
                 raise self.bad(f"{where} is not a number")
-            return value
+            return int(value)
         if "bool" in declared:
             if not isinstance(value, bool):
                 raise self.bad(f"{where} is neither true nor false")
@@ -231,20 +234,37 @@ class _Reader:
     def limits(self, value: Any, where: str) -> dict[str, float]:
         """A limit for all sites, or one for each of several."""
         given = value if isinstance(value, dict) else {EVERY_SITE: value}
-        for key in given:
-            if key != EVERY_SITE and not re.fullmatch(r"\d+|[a-z_]+\.\d{3,}|final_norm", key):
-                raise self.bad(
-                    f"{where}: {key!r} is no layer",
-                    "a layer number, all, or a site such as final_norm or boundary.000",
-                )
-        return {
-            str(int(key)) if key.isdigit() else key: self.amount(limit, where) for key, limit in given.items()
-        }
+        spelled: dict[str, Any] = {}
+        limits: dict[str, float] = {}
+        for said, limit in given.items():
+            key = self.place(said, where)
+            if key in spelled:
+                raise self.bad(f"{where}: {spelled[key]!r} and {said!r} are one place", "keep one of the two")
+            spelled[key], limits[key] = said, self.amount(limit, where)
+        return limits
+
+    def place(self, key: Any, where: str) -> str:
+        """The key of a limit as it is held; in Python a layer may be a number."""
+        text = str(int(key)) if isinstance(key, Integral) and not isinstance(key, bool) else key
+        if not isinstance(text, str) or not PLACE.fullmatch(text):
+            raise self.bad(
+                f"{where}: {key!r} is no layer",
+                "a layer number, all, or a site such as final_norm or boundary.000",
+            )
+        name, dot, number = text.rpartition(".")
+        if dot:
+            return f"{name}.{int(number):03d}"
+        return str(int(number)) if number.isdigit() else text
 
     def amount(self, value: Any, where: str) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        number = math.nan
+        # In Python a limit may be of NumPy's types.
+        if isinstance(value, Real) and not isinstance(value, bool):
+            with suppress(OverflowError):
+                number = float(value)
+        if not 0 <= number < math.inf:
             raise self.bad(f"{where} is not a number of 0 or more")
-        return float(value)
+        return number
 
     def side(self, said: Any, name: str) -> SideConfig:
         made = self.table(said, name, SideConfig)

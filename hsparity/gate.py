@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from .config import EVERY_SITE, Config
@@ -27,6 +27,9 @@ OUTCOMES = ("diverged", "inconclusive")
 NEVER = "never"
 LIMITED = ("max_ratio", "max_rel_l2")  # by site
 FEW = 8  # reasons shown
+KNOWN_WORDS = (
+    "diverged, inconclusive, never, a code such as HS101 or HS1xx, or a finding's name: hsparity explain"
+)
 # A row of zeros is off by exactly its state, but for the last bit.
 WHOLE = 1.0 - 1e-5
 BEYOND_LIMITS = re.compile(r"HS[124]\d\d|HS303")
@@ -55,11 +58,13 @@ class _Reason:
     code: ExitCode = ExitCode.DIVERGED
 
 
-def open_gate(fail_on: str | Sequence[str] | None, config: Config | None) -> Gate | None:
+def open_gate(
+    fail_on: str | Iterable[str] | None, config: Config | None, name: str = "--fail-on"
+) -> Gate | None:
     """The gate of hsparity.toml with `fail_on` (a comma list, or a list) in place of its own; None where neither is given.
 
-    Raises E103 for `never` beside other words, E107 for a word that names no outcome and no finding, E104 where the file
-    said it.
+    Raises E103 for `never` beside other words, E107 for no word and for one that names no outcome and no finding, E104
+    where the file said it.
     """
     gate = config.gate if config else None
     if fail_on is None:
@@ -67,11 +72,17 @@ def open_gate(fail_on: str | Sequence[str] | None, config: Config | None) -> Gat
             return None
         return replace(gate, fail_on=_words(gate.fail_on, f"{config.path}: [gate] fail_on", "E104"))
     given = fail_on.split(",") if isinstance(fail_on, str) else fail_on
-    return replace(gate or Gate(), fail_on=_words(given, "--fail-on", "E107"))
+    if not isinstance(given, Iterable) or isinstance(given, (Mapping, bytes)):
+        raise HsparityError(
+            "E107", f"{name} is no list of words", (f"type: {type(given).__name__}",), KNOWN_WORDS
+        )
+    return replace(gate or Gate(), fail_on=_words(given, name, "E107"))
 
 
-def _words(given: Sequence[str], where: str, code: str) -> tuple[str, ...]:
-    words = tuple(dict.fromkeys(_word(text.strip(), where, code) for text in given))
+def _words(given: Iterable[str], where: str, code: str) -> tuple[str, ...]:
+    words = tuple(dict.fromkeys(_word(text, where, code) for text in given))
+    if not words:
+        raise HsparityError(code, f"{where} is empty", help=f"to let everything pass: {NEVER}")
     if NEVER in words and len(words) > 1:
         wrong = "E103" if code == "E107" else code
         raise HsparityError(wrong, f"{where}: never excludes {', '.join(w for w in words if w != NEVER)}")
@@ -80,6 +91,11 @@ def _words(given: Sequence[str], where: str, code: str) -> tuple[str, ...]:
 
 def _word(text: str, where: str, code: str) -> str:
     """A word of `fail_on` as it is spelled here: an outcome, a code, HS1xx, or a finding's name."""
+    if not isinstance(text, str):
+        raise HsparityError(
+            code, f"{where}: {spelling.clean(repr(text))} is no outcome and no finding", (), KNOWN_WORDS
+        )
+    text = text.strip()
     low, known = text.lower(), {cause.name: number for number, cause in causes().items()}
     if low in (*OUTCOMES, NEVER) or low in known:
         return low
@@ -96,7 +112,7 @@ def _word(text: str, where: str, code: str) -> str:
         code,
         f"{where}: {spelling.clean(text)!r} is no outcome and no finding",
         (f"near: {', '.join(near)}",) if near else (),
-        "diverged, inconclusive, never, a code such as HS101 or HS1xx, or a finding's name: hsparity explain",
+        KNOWN_WORDS,
     )
 
 

@@ -9,7 +9,7 @@ def test_engines_agree():
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
@@ -28,9 +28,9 @@ def assert_parity(
     ref: Comparison | Folder,
     cand: Folder | None = None,
     *,
-    fail_on: str | Sequence[str] | None = None,
-    max_ratio: float | Mapping[str, float] | None = None,
-    max_rel_l2: float | Mapping[str, float] | None = None,
+    fail_on: str | Iterable[str] | None = None,
+    max_ratio: float | Mapping[Any, float] | None = None,
+    max_rel_l2: float | Mapping[Any, float] | None = None,
     max_lost: float | None = None,
     min_tokens: int | None = None,
     **options: Any,
@@ -102,14 +102,14 @@ def _known(options: Mapping[str, Any]) -> None:
             raise TypeError(f"assert_parity has no argument {name}: {said}")
 
 
-def _gate(fail_on: str | Sequence[str] | None, limits: dict[str, Any]) -> Gate:
+def _gate(fail_on: str | Iterable[str] | None, limits: dict[str, Any]) -> Gate:
     __tracebackhide__ = True
     from dataclasses import replace
 
     from hsparity.config import load, read_gate
     from hsparity.gate import Gate, open_gate
 
-    opened = open_gate(fail_on, load()) or Gate()
+    opened = open_gate(fail_on, load(), "fail_on") or Gate()
     read = read_gate(
         {key: dict(v) if isinstance(v, Mapping) else v for key, v in limits.items()}, "assert_parity"
     )

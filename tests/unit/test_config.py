@@ -76,6 +76,11 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         ("generate = -1", "generate is not a number"),
         ('[floor]\nmake = "yes"', "neither true nor false"),
         ('[floor]\nmake = true\ncaptures = ["a"]', "exclude each other"),
+        ('[gate]\nmax_ratio = {"4" = 1.2, "04" = 500}', "'4' and '04' are one place"),
+        ('[gate]\nmax_rel_l2 = {"slot.001" = 1, "slot.0001" = 2}', "are one place"),
+        ('[gate]\nmax_ratio = {"\u0664" = 1.2}', "is no layer"),
+        (f'[gate]\nmax_ratio = {{"{"1" * 5000}" = 1.2}}', "is no layer"),
+        (f"[gate]\nmax_ratio = 1{'0' * 400}", "is not a number of 0 or more"),
         ("model = ", "is not TOML"),
     ],
 )

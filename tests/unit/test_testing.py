@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hsparity
@@ -74,6 +75,10 @@ def test_a_comparison_is_judged_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert assert_parity(found) is found
     with pytest.raises(AssertionError, match=r"max_ratio allows 0\.5"):
         assert_parity(found, max_ratio={"58": 0.5})
+    with pytest.raises(AssertionError, match=r"max_ratio allows 0\.5"):
+        assert_parity(
+            found, max_ratio={np.int64(2): np.float32(9), 58: np.float32(0.5)}, min_tokens=np.int64(1)
+        )
     page = reporters()["terminal"].render(CASES["offset"](), Options()).rstrip()
     with pytest.raises(AssertionError) as caught:
         assert_parity(CASES["offset"](), fail_on=["HS101"])
@@ -98,7 +103,20 @@ def test_the_gate_of_the_folder_holds(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 @pytest.mark.parametrize(
     ("keys", "code"),
-    [({"max_ratio": -1}, "E104"), ({"fail_on": "divergd"}, "E107"), ({"max_rel_l2": {"x y": 1.0}}, "E104")],
+    [
+        ({"max_ratio": -1}, "E104"),
+        ({"max_ratio": {4: 1.0, "04": 9.0}}, "E104"),
+        ({"max_ratio": {True: 1.0}}, "E104"),
+        ({"max_ratio": 10**400}, "E104"),
+        ({"max_rel_l2": {"x y": 1.0}}, "E104"),
+        ({"fail_on": "divergd"}, "E107"),
+        ({"fail_on": [101]}, "E107"),
+        ({"fail_on": []}, "E107"),
+        ({"fail_on": ()}, "E107"),
+        ({"fail_on": {}}, "E107"),
+        ({"fail_on": ""}, "E107"),
+        ({"fail_on": False}, "E107"),
+    ],
 )
 def test_a_bad_argument_is_refused_before_anything_is_read(keys: dict[str, float], code: str) -> None:
     with pytest.raises(HsparityError) as caught:
