@@ -17,7 +17,7 @@ from ..errors import HsparityError
 from .output import unwritable
 from .saved import read, read_any
 from .saved_kinds import kind_of
-from .scrub import HIDDEN, is_secret
+from .scrub import HIDDEN, is_secret, surely_secret
 
 if TYPE_CHECKING:
     from .scrub import Scrub
@@ -224,11 +224,13 @@ def _redacted(path: str, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scrubbed(value: Any, scrub: Scrub, name: str = "") -> Any:
-    """A result that can still be read back: strings are scrubbed, arrays are left alone."""
+    """A result that can still be read back: strings are scrubbed, arrays left alone, a secret's name holds for all below it."""
     if isinstance(value, dict):
         if "shape" in value and "dtype" in value:
             return value
-        return {scrub.text(k): _scrubbed(v, scrub, k) for k, v in value.items()}
+        return {
+            scrub.text(k): _scrubbed(v, scrub, name if surely_secret(name) else k) for k, v in value.items()
+        }
     if isinstance(value, list):
         return [_scrubbed(v, scrub, name) for v in value]
     return scrub.value(value, name) if isinstance(value, str) else value

@@ -13,50 +13,79 @@ from typing import Any
 
 HIDDEN = "[hidden]"
 _DEPTH, _ITEMS, _CHARACTERS = 40, 400, 4000
-_SECRET = re.compile(r"token(?!iz)|key|secret|passw|credential|auth(?!or)|cookie", re.I)
+# Names of secrets that are nothing else, and with those that may be: max_tokens, key_cache.
+_SURE = (
+    r"secret|passw|passphrase|passcode|pwd|(?<![a-z])pw(?![a-z])|[_-]pass(?![a-z])|credential|(?<![a-z])creds?(?![a-z])"
+    r"|(?:api|private|access)[_-]?key|(?:hf|api|access|auth|bearer|refresh)[_-]token"
+)
+_SURELY = re.compile(_SURE, re.I)
+_SECRET = re.compile(rf"{_SURE}|token(?!iz)|key|auth(?!or)|cookie", re.I)
+_NOTHING = re.compile(r"none|null|true|false|", re.I)
 _HARMLESS = re.compile(r"[-+]?[\d.,]+|none|null|true|false|all|prefill|decode", re.I)
 # Names that are words of every log, and that no person is known by.
 _COMMON = (
     "root", "user", "admin", "ubuntu", "debian", "nobody", "runner", "worker", "docker", "local", "localhost", "test",
     "vllm", "sglang", "hsparity",
 )  # fmt: skip
-_VALUE = r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^\s,;()\[\]{}]+)"""
+# Every pattern takes time in proportion to the text: a run of letters is entered at its first one only, and a quote that
+# nothing closes goes to the end of its line.
+_VALUE = (
+    r"""(?:"(?:\\.|[^"\\]){0,4000}"|'(?:\\.|[^'\\]){0,4000}'|["'][^\n]*|(?!--)[^\s,;()\[\]{}"']"""
+    r"""[^\s,;()\[\]{}]*)"""
+)
 _SHAPES = [
     (re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", re.S), HIDDEN),
     (re.compile(r"\b(authorization|cookie)(\W{1,4})[^\r\n]+", re.I), rf"\1\2{HIDDEN}"),
     (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}", re.I), rf"\1 {HIDDEN}"),
-    (re.compile(r"\b([A-Za-z][\w+.-]*://)[^\s/@]+@"), rf"\1{HIDDEN}@"),
+    (re.compile(r"(?<![\w+.-])([\w+.-]+://)[^\s/@]+@"), rf"\1{HIDDEN}@"),
+    (re.compile(r"(?<!\S)(-u|-U|--user|--proxy-user)([ =]?)['\"]?[^\s:'\"/]+:(?!//)[^\s]+"), rf"\1\2{HIDDEN}"),
     (re.compile(r"\b(?:hf|sk|pk|rk|ghp|gho|ghs|github_pat|glpat|xox[a-z]|nvapi|wandb)[-_][\w-]{12,}"), HIDDEN),
     (re.compile(r"\b(?:AKIA|ASIA|AIza)[\w-]{12,}"), HIDDEN),
-    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), HIDDEN),
+    (re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), HIDDEN),
     (re.compile(r"(?:/home/|/Users/|[A-Za-z]:\\+Users\\+)[^/\\\s'\":,;]+"), "~"),
     (re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}(?=:\d)|\b(?:10|192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1,3}){2,3}\b"), "ADDRESS"),
-    (re.compile(r"[\w.+-]+@(?!\d+\.\d+\.\d+(?!\.?\d))[\w-]+\.[\w.-]+"), "ADDRESS"),  # not vllm@0.31.0
+    (re.compile(r"(?<![\w.+-])[\w.+-]+@(?!\d+\.\d+\.\d+(?!\.?\d))[\w-]+\.[\w.-]+"), "ADDRESS"),  # not vllm@0.31.0
 ]  # fmt: skip
+# After a blank alone, what follows is a value when it looks like one, or when the name can be nothing but an option, a
+# variable or a password.
 _NAMED = re.compile(
-    rf"([\w.-]*(?:{_SECRET.pattern})[\w.-]*)([\"']?(?:\s*[=:]\s*|\s+(?=\S*[-_\d])))({_VALUE})", re.I
+    rf"(?<![\w.-])(?=[\w.-]*?(?:{_SECRET.pattern}))(?!tokens(?![\w.-]))"
+    rf"(?:([\w.-]+)([\"']?(?:\s*[=:]\s*|\s+(?=\S*[-_\d])))|(--[\w.-]+|(?-i:[A-Z][A-Z0-9_]+)|passw\w*|passphrase)([\"']?[ \t]+))"
+    rf"({_VALUE})",
+    re.I,
 )
 
 
 @dataclass(frozen=True)
 class Scrub:
-    """What is replaced: (pattern, replacement) in order. `secrets` are values found in the environment."""
+    """What is replaced: (pattern, replacement) in order; `known`, values found in the environment, before lines are cut."""
 
     replaced: tuple[tuple[re.Pattern[str], str], ...]
+    known: tuple[tuple[re.Pattern[str], str], ...] = ()
 
     def text(self, text: str) -> str:
-        """The text without what names its owner, one line for one line."""
+        """The text without what names its owner, one line for one line, each cut where it is long."""
         from ..report.spelling import clean
 
+        for pattern, replacement in self.known:
+            text = pattern.sub(replacement, text)
+        text = "\n".join(map(_cut, text.split("\n")))
         for pattern, replacement in self.replaced:
             text = pattern.sub(replacement, text)
         text = _NAMED.sub(_masked, text)
         return "\n".join(clean(line) for line in text.split("\n"))
 
-    def value(self, value: Any, name: str = "", depth: int = 0) -> Any:
-        """Data as JSON holds them, cut where they are deep or long. A string under a secret's name is hidden."""
+    def value(self, value: Any, name: str = "", depth: int = 0, hidden: bool = False) -> Any:
+        """Data as JSON holds them, cut where they are deep or long.
+
+        A string under a secret's name is hidden, and every string and number of a mapping under one (`hidden`).
+        """
+        if hidden and isinstance(value, (str, int, float)) and not isinstance(value, bool):
+            return HIDDEN
+        if isinstance(value, (int, float)) and surely_secret(name) and not isinstance(value, bool):
+            return HIDDEN
         if isinstance(value, str):
-            if is_secret(name) and not _HARMLESS.fullmatch(value) and value:
+            if _hides(name, value):
                 return HIDDEN
             cut = value if len(value) <= _CHARACTERS else f"{value[:_CHARACTERS]} … {len(value):,} characters"
             return self.text(cut)
@@ -64,10 +93,11 @@ class Scrub:
             return "…"
         if isinstance(value, Mapping):
             kept = list(value.items())[:_ITEMS]
-            made = {self.text(str(k)[:200]): self.value(v, str(k), depth + 1) for k, v in kept}
+            below = hidden or is_secret(name)
+            made = {self.text(str(k)[:200]): self.value(v, str(k), depth + 1, below) for k, v in kept}
             return made if len(value) == len(kept) else {**made, "…": f"{len(value) - len(kept):,} more"}
         if isinstance(value, (list, tuple)):
-            items = [self.value(v, name, depth + 1) for v in value[:_ITEMS]]
+            items = [self.value(v, name, depth + 1, hidden) for v in value[:_ITEMS]]
             return items if len(value) == len(items) else [*items, f"… {len(value) - len(items):,} more"]
         return value
 
@@ -75,6 +105,28 @@ class Scrub:
 def is_secret(name: str) -> bool:
     """Whether a value under this name is nobody else's business. "tokens" alone counts, and is not."""
     return bool(_SECRET.search(name)) and name.lower() != "tokens"
+
+
+def surely_secret(name: str) -> bool:
+    """Whether such a name is a secret's and nothing else's: numbers under it are hidden too."""
+    return bool(_SURELY.search(name))
+
+
+def _hides(name: str, value: str) -> bool:
+    """Whether a string under this name is hidden; numbers and words of engines are not, but under a password's name."""
+    return (
+        is_secret(name)
+        and not (_NOTHING if surely_secret(name) else _HARMLESS).fullmatch(value)
+        and bool(value)
+    )
+
+
+def _cut(line: str) -> str:
+    """No more of a line than is shown, and no half of a word."""
+    if len(line) <= _CHARACTERS + 100:
+        return line
+    kept = re.sub(r"(?<!\S)\S+\Z", "", line[:_CHARACTERS])
+    return f"{kept}… {len(line):,} characters"
 
 
 def here(environ: Mapping[str, str] | None = None) -> Scrub:
@@ -90,8 +142,8 @@ def here(environ: Mapping[str, str] | None = None) -> Scrub:
 def scrubbing(homes: Iterable[str], user: str, host: str, environ: Mapping[str, str]) -> Scrub:
     """The replacements for one machine; the longest of a kind first."""
     secrets = {v for k, v in environ.items() if is_secret(k) and len(v) >= 6 and not _HARMLESS.fullmatch(v)}
-    found = [(re.compile(re.escape(value)), HIDDEN) for value in sorted(secrets, key=len, reverse=True)]
-    found += [
+    known = [(re.compile(re.escape(value)), HIDDEN) for value in sorted(secrets, key=len, reverse=True)]
+    found = [
         (re.compile(rf"{re.escape(home)}(?![\w.-])"), "~")
         for home in sorted(homes, key=len, reverse=True)
         if len(home) > 1
@@ -103,7 +155,7 @@ def scrubbing(homes: Iterable[str], user: str, host: str, environ: Mapping[str, 
             found.append(
                 (re.compile(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", re.I), replacement)
             )
-    return Scrub(tuple(found))
+    return Scrub(tuple(found), tuple(known))
 
 
 def _homes() -> set[str]:
@@ -115,7 +167,6 @@ def _homes() -> set[str]:
 
 
 def _masked(found: re.Match[str]) -> str:
-    name, between, value = found.groups()
-    if not is_secret(name) or _HARMLESS.fullmatch(value.strip("\"'")) or HIDDEN in value:
-        return found[0]
-    return f"{name}{between}{HIDDEN}"
+    name, between, value = found[1] or found[3], found[2] or found[4], found[5]
+    hidden = _hides(name, value.strip("\"'")) and HIDDEN not in value
+    return f"{name}{between}{HIDDEN}" if hidden else found[0]

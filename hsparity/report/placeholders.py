@@ -61,17 +61,18 @@ _OWN = (
     r"(?!(?:and/or|NaN/Inf|ref/cand|1/sqrt)\b|[A-Z]{1,4}\d[\d.]*/[A-Z]{1,4}\d)"  # with a slash, and no path
 )
 _PATTERNS = (
-    (re.compile(r'"(?:\\.|[^"\\])*"|“[^”]*”|(?<!\w)\'[^\'\n]+\'(?!\w)', re.S), '"…"'),
-    (re.compile(r"\b[A-Za-z][\w+.-]*://\S+"), "ADDRESS"),
-    (re.compile(r"[\w.+-]+@(?!\d+\.\d+\.\d+(?!\.?\d))[\w.-]+"), "ADDRESS"),  # not vllm@0.31.0
+    # Each enters a run of letters at its first one only, and an open quote goes to the end: else a long text takes forever.
+    (re.compile(r'"(?:\\.|[^"\\])*(?:"|\\?\Z)|“[^”]*(?:”|\Z)|(?<!\w)\'[^\'\n]+\'(?!\w)', re.S), '"…"'),
+    (re.compile(r"(?<![\w+.-])[\w+.-]+://\S+"), "ADDRESS"),
+    (re.compile(r"(?<![\w.+-])[\w.+-]+@(?!\d+\.\d+\.\d+(?!\.?\d))[\w.-]+"), "ADDRESS"),  # not vllm@0.31.0
     (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"), "ADDRESS"),
     (re.compile(r"\b[A-Za-z]:\\[^\s,;]*|\\\\[^\s,;]+"), "PATH"),
     (re.compile(r"(?<![\w/<])(?:~[\w.-]*|\.{1,2})?/(?=[^\s/])[^\s,;:()\[\]]*"), "PATH"),
-    (re.compile(rf"(?<![\w./-]){_OWN}[\w.+@-]+(?:/[\w.+@:-]+)+/?"), "PATH"),
+    (re.compile(rf"(?<![\w./+@-]){_OWN}[\w.+@-]+(?:/[\w.+@:-]+)+/?"), "PATH"),
     (re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{12,}\b"), "DIGEST"),
     # How sentences name token ids; ids of layers stand otherwise.
     (re.compile(r"\(id \d+"), "(id …"),
-    (re.compile(r"(\bids differ[^:]*:).*", re.S), r"\1 left out"),
+    (re.compile(r"(\bids differ[^:]{0,200}:).*", re.S), r"\1 left out"),
     (re.compile(r"\bstarts \d+(?:, ?\d+)*(?:, …)?"), "starts …"),
     (re.compile(r"\b(token ids?) \d+(?:, ?\d+)*"), r"\1 …"),
 )
