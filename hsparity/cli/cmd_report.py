@@ -67,6 +67,13 @@ def report(
         return 0
     if result is None:
         raise HsparityError("E100", "a result is missing", ("hsparity report RESULT",), HELP)
+    if (result, *more).count("-") > 1:
+        raise HsparityError(
+            "E103",
+            "standard input can be read once",
+            ("- is named twice",),
+            "name a file for all results but one",
+        )
     outputs = reports.open()
     options = console_options(color, quiet=quiet, verbose=verbose)
     gate = None if fail_on is None else wanted(fail_on)

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import HsparityError
 from .saved_kinds import Kind, kind_of, show
 
-PAGE_BYTES = 256 << 20
+PAGE_BYTES = 64 << 20
 # Fields that say what a result is about, in the order in which they are shown, as far as it has them.
 _ABOUT = ("dataset", "format", "sampled", "draft", "model", "engine", "capture", "folder")
 

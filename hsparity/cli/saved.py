@@ -57,7 +57,7 @@ def read_more(path: str) -> More:
 def read_any(path: str) -> dict[str, Any]:
     """A saved result of any kind as JSON, also out of its page. Raises E213 for what is none by its schema."""
     try:
-        raw = json.loads(_document(Path(path).read_text(encoding="utf-8")))
+        raw = json.loads(_document(contents(path)))
     except (OSError, ValueError, RecursionError):
         raw = None
     if isinstance(raw, dict) and kind_of(raw.get("schema")) is not None:
@@ -75,9 +75,10 @@ def _read(
     """The record in a file, by one of `kinds`: schema -> how it is read and checked. `advice`: how one is made."""
     name = "standard input" if path == "-" else path
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        text = contents(path)
+    except (OSError, ValueError) as error:
+        wrong = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else _reason(error)
+        reason = error.strerror if isinstance(error, OSError) else wrong
         raise HsparityError("E213", f"cannot read {name}", (str(reason),), advice) from error
     try:
         text = _document(text)
@@ -93,6 +94,23 @@ def _read(
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise HsparityError("E213", f"{name} is not {wanted}", (_reason(error),), advice) from error
     return record
+
+
+def contents(path: str) -> str:
+    """The text of a file; '-' is standard input. Raises OSError, and ValueError for no UTF-8 or more than `LARGEST` bytes."""
+    from ..report.embedded import LARGEST
+
+    if path == "-":
+        text = sys.stdin.read(LARGEST + 1)
+        size = len(text)
+    else:
+        with Path(path).open("rb") as file:
+            data = file.read(LARGEST + 1)
+        size = len(data)
+        text = "" if size > LARGEST else data.decode("utf-8")
+    if size > LARGEST:
+        raise ValueError(f"more than {LARGEST >> 20} MB, which no result has")
+    return text
 
 
 def comparison(path: str) -> Comparison:

@@ -191,9 +191,9 @@ TEXTS = (
     entry(
         "E222",
         "result-too-large",
-        "The result that an HTML page carries unpacks to more than 256 MB.",
-        "No comparison is that large: its maps hold about 8,192 columns. The page was damaged, or made to fill the memory of "
-        "whoever opens it.",
+        "The result that an HTML page carries unpacks to more than 64 MB, or to more than 8 MB and 200 times its packed size.",
+        "No comparison is that large: its maps hold about 8,192 columns, some 4 MB. The page was damaged, or made to fill the "
+        "memory of whoever opens it.",
         "Ask for the page again, or for the JSON beside it: `hsparity compare REF CAND --html report.html --json result.json`.",
     ),
     entry(

@@ -22,7 +22,7 @@ from .result import SCHEMA, DraftEntry, Entry, Overview, Skipped
 from .standing import VERDICTS, badness, excess_of, why_diverged
 
 Result = Comparison | DraftCost
-MOST_BYTES = 1 << 28  # results stay far under it; a data set may not
+MOST_BYTES = 1 << 26  # results stay far under it; a data set may not
 NAMED = 4  # files named in an error
 FAMILY = "hsparity."  # how the schema of every saved result begins
 OWN = ("hsparity.comparison/", "hsparity.draft-cost/")  # what is shown

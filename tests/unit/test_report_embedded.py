@@ -71,9 +71,39 @@ def test_a_result_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.Monkey
     deflate = zlib.compressobj(9, zlib.DEFLATED, 31)
     bomb = b"".join(deflate.compress(bytes(2**20)) for _ in range(64)) + deflate.flush()
     assert unpack(page(pack("x" * 2**20))) == "x" * 2**20
+    monkeypatch.setattr(embedded, "_SMALL", 2**20)
     with pytest.raises(HsparityError) as caught:
         unpack(page(base64.b64encode(bomb).decode()))
     assert caught.value.code == "E222"
+
+
+def test_a_result_that_was_packed_too_well_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No result is a thousand times its packed size; a small one may be."""
+    bomb = page(pack('{"x": [' + "[]," * 500_000 + "0]}"))
+    assert unpack(bomb)
+    monkeypatch.setattr(embedded, "_SMALL", 2**20)
+    with pytest.raises(HsparityError, match="too large") as caught:
+        unpack(bomb)
+    assert caught.value.code == "E222"
+
+
+def test_openings_without_an_end_are_passed_in_a_moment() -> None:
+    """A megabyte of them is no result; the closing tag may be in capitals."""
+    assert unpack("<script " * 130_000) is None
+    capitals = f'<SCRIPT id="result" type="application/octet-stream">{pack("{}")}</SCRIPT><p>more</p>'
+    assert unpack(capitals) == "{}"
+
+
+def test_no_more_of_a_file_is_read_than_a_result_has(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A device that never ends is E213; standard input named twice E103."""
+    monkeypatch.setattr(embedded, "LARGEST", 2**20)
+    assert invoke(["report", "/dev/zero"]) == 2
+    assert "more than 1 MB" in (said := capsys.readouterr().err)
+    assert "E213" in said
+    assert invoke(["report", "-", "-"]) == 2
+    assert "standard input can be read once" in capsys.readouterr().err
 
 
 def test_report_reads_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
