@@ -112,14 +112,21 @@ def _everywhere(f: Facts, found: dict[str, Hypothesis], text: str) -> None:
     if weights is not None:
         text = f"{text}; {weights:.0%} of the squared error is gone with them in place of the other side's"
     if weights is not None and weights >= NEARLY_ALL:
-        _proof(found, "HS501", f"{text}: what is left is the kernel's (gain {_gain(f):.3f})")
+        left = "the kernel's" if scheme.activations is False else "the inputs' or the kernel's"
+        _proof(found, "HS501", f"{text}: what is left is {left} (gain {_gain(f):.3f})")
         if scheme.activations is not False and "HS502" in found:
             found["HS502"].minus(DISPROOF, text)
         return
     _disproof(found, ("HS512",), text)
     if weights is not None and weights <= HARDLY_ANY:
         _disproof(found, ("HS501",), text)
-    _one_of(found, ("HS501", "HS502"), text)
+    if scheme.activations is True:
+        _one_of(found, ("HS501", "HS502"), text)
+        return
+    # Where no inputs are said to be rounded, what is left may be the kernel's: that settles neither.
+    for code in ("HS502", "HS501") if weights is not None else ("HS502",):
+        if code in found and not found[code].veto:
+            found[code].plus(PROOF - 1.0, text)
 
 
 def _weights_share(f: Facts) -> float | None:
