@@ -195,7 +195,17 @@ def _headline(
         return f"{verdicts}; {len(held)} of {total} could be held against one another."
     if change is Change.BETTER:
         better = [s for s in asked if s.change is Change.BETTER]
-        return f"{verdicts}; {len(better)} of {total} got better, none worse."
+        if better:
+            return f"{verdicts}; {len(better)} of {total} got better, none worse."
+        # The verdict, a cause or the cost alone did.
+        moved = [f for f in findings if f.change is Change.BETTER]
+        parts = [
+            f"{sp.clean(f.code)} {sp.clean(f.name)} is {'gone' if f.status == 'gone' else 'on less'}"
+            for f in moved
+        ]
+        if cost is not None and cost.change is Change.BETTER:
+            parts.append(f"the draft {cost.draft} loses less")
+        return f"{'; '.join([verdicts, *parts])}; no requested site got worse."
     return f"{verdicts}; {len(held)} of {total} moved by no more than the intervals allow, or by less than {LEAST - 1:.0%}."
 
 

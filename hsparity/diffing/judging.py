@@ -143,7 +143,7 @@ def _furthest(then: SiteDelta, now: SiteDelta) -> str:
         a, b = view.ratio_of(then, of), view.ratio_of(now, of)
         if a is None or b is None or not (a.median > 0 and b.median > 0):
             return -1.0
-        return abs(math.log(b.median / a.median))
+        return abs(math.log(b.median) - math.log(a.median))
 
     best = max(SHOWN, key=step)
     return best if step(best) >= 0 else ""
@@ -201,10 +201,11 @@ def moved_by(then: Span, now: Span, z: float) -> Change:
     if not up and not down:
         return Change.SAME
     word, (less, more) = (Change.WORSE, (then, now)) if up else (Change.BETTER, (now, then))
-    if not (less.value > 0 and less.high > 0 and more.low > 0):
+    if not (less.value > 0 and less.high > 0 and more.value > 0 and more.low > 0):
         return word  # from nothing at all, or to it
-    step = math.log(more.value / less.value)
-    error = math.hypot(math.log(less.high / less.value), math.log(more.value / more.low)) / Z95
+    step = math.log(more.value) - math.log(less.value)
+    upper, lower = math.log(less.high) - math.log(less.value), math.log(more.value) - math.log(more.low)
+    error = math.hypot(upper, lower) / Z95
     return word if step > max(z * error, math.log(LEAST)) else Change.SAME
 
 

@@ -295,7 +295,12 @@ def test_another_hsparity_may_see_causes_that_were_there_before() -> None:
 def test_a_new_name_for_the_same_figures_is_not_worse_and_a_new_proof_is() -> None:
     named = Finding("HS307", "layer-adds-error", "Layer 4 adds error.", 0.5)
     assert diff(diverged(findings=()), diverged(findings=(named,))).exit_code == 0
-    assert diff(diverged(findings=()), diverged(findings=(replace(named, structural=True),))).exit_code == 1
+    proof = diverged(findings=(replace(named, structural=True),))
+    assert diff(diverged(findings=()), proof).exit_code == 1
+    back = diff(proof, diverged(findings=()))
+    assert back.headline == (
+        "DIVERGED then and now; HS307 layer-adds-error is gone; no requested site got worse."
+    )
     guess = replace(named, severity="hypothesis", structural=True)
     assert diff(diverged(findings=()), diverged(findings=(guess,))).exit_code == 0
 
