@@ -96,7 +96,7 @@ def _grown(then: Held, now: Held, terms: Terms) -> tuple[Change, str]:
     if _doubt(terms, now):
         return Change.SAME, ""
     z = NormalDist().inv_cdf(1 - ERROR_RATE)
-    change = counted(then.tokens, now.tokens, z) if then.tokens and now.tokens else Change.SAME
+    change = counted(then.tokens, now.tokens, z) if min(then.tokens, now.tokens) > 0 else Change.SAME
     if change is not Change.SAME:
         return change, f"on {now.tokens:,} tokens now, {then.tokens:,} then"
     more, fewer = set(now.slots) - set(then.slots), set(then.slots) - set(now.slots)

@@ -151,7 +151,9 @@ def _furthest(then: SiteDelta, now: SiteDelta) -> str:
 
 def _count(ratio: Ratio, delta: SiteDelta) -> int:
     # A file may say anything of a share.
-    return round(min(max(ratio.share, 0.0), 1.0) * delta.tokens) if math.isfinite(ratio.share) else 0
+    return (
+        round(min(max(ratio.share, 0.0), 1.0) * min(delta.tokens, MOST)) if math.isfinite(ratio.share) else 0
+    )
 
 
 def _words(ratio: Ratio) -> str:
