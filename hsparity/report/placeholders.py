@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
 from typing import Any
 
 from ..model import LEFT_OUT
@@ -110,6 +111,14 @@ class Secrets:
             if not _neutral(part):
                 self.add(part, "NAME")
 
+    def add_given(self, text: str) -> None:
+        """Hide a setting's value, whole and in its parts, but not where it is a word of hsparity's own."""
+        for part in (text, *re.split(r"[/\\:,=@\s]+", text)):
+            own = part.lower() in plain_words() or part in (LEFT_OUT, "left-out") or VERSION.fullmatch(part)
+            long_number = part.isdecimal() and len(part) >= 6  # shorter ones are figures of other things
+            if long_number or (len(part) >= 4 and not own and not _neutral(part)):
+                self.add(part, "NAME")
+
     def prompt(self, name: str) -> str:
         """prompt-1, prompt-2, … in the order they are asked for: not p1, as sets of prompts call theirs."""
         return self.prompts.setdefault(name, f"prompt-{len(self.prompts) + 1}")
@@ -195,6 +204,14 @@ class Secrets:
     def _renamed(self, found: re.Match[str]) -> str:
         names = "|".join(_bounded(p) for p in sorted(self.prompts, key=len, reverse=True))
         return found[1] + re.sub(names, lambda m: self.prompts[m[0]], found[2])
+
+
+@cache
+def plain_words() -> frozenset[str]:
+    """The words that hsparity's own texts are made of, in small letters."""
+    from ..explain import texts
+
+    return frozenset(word.lower() for text in texts().values() for word in _WORD.findall(str(text)))
 
 
 def collect(record: Any) -> Secrets:

@@ -8,7 +8,8 @@ text. So a field that is new is searched too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
@@ -30,13 +31,21 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d([T ][\d:.]+)?(Z|[+-][\d:]+)?")
 # Of a setting: what is called by a name that someone gave it, or leads to a machine.
 _GIVEN = re.compile(
     r"name|path|dir|file|model|tokenizer|host|port|url|addr|user|key|secret|password|auth|revision|lora|adapter|load|seed"
-    r"|token_id|(^|_)(ip|id|token)$"
+    r"|token_id|(^|_)(ip|id|token)$|endpoint|server|bucket|template|prompt|connector|alias|owner|credential|passphrase|project(?!ion|or)"
+    r"|(^|_)(cls|class|tags?|org|organi[sz]ation|pwd)(_|$)"
+)
+# A word with a dot in it is a host or a file, but for versions, numbers, modules of engines and CPUs' words.
+_DOTTED = re.compile(r"\.[A-Za-z_]|[A-Za-z_]\.\w")
+_UNGIVEN = re.compile(
+    r"v?\d+(\.\d+)*\.?((a|b|rc|post|\.?dev|\.post|e[+-]?)\d+)*(\+[\w.]+)?|(vllm|sglang|torch|transformers|hsprobe|flashinfer|triton)(\.\w+)+",
+    re.I,
 )
 
 
 def redact(record: T) -> T:
     """The record without them; redacted once more, it is the same. Prompts are prompt-1, prompt-2, …, paths REF, CAND, PATH."""
     secrets = ph.collect(record)
+    note_settings(secrets, record, {"settings"})
     made: T = _value(secrets, "", record)
     return replace(made, redacted=True)
 
@@ -98,11 +107,56 @@ def settings(secrets: Secrets, value: Any, key: str = "") -> Any:
         return {_technical(secrets, str(k)): settings(secrets, v, str(k)) for k, v in value.items()}
     if value is None or isinstance(value, bool):
         return value
-    if _GIVEN.search(key.lower()) and not _plain_number(key, value):
+    if _given(key, value):
         return _LEFT_OUT
     if isinstance(value, (tuple, list)):
         return type(value)(settings(secrets, part, key) for part in value)
     return _technical(secrets, value) if isinstance(value, str) else value
+
+
+def note_settings(secrets: Secrets, record: Any, names: AbstractSet[str]) -> None:
+    """Let what is left out of the settings be hidden in every sentence too; settings are the fields called so."""
+    for settings_ in _called(record, names):
+        for text in _left_out(settings_, ""):
+            secrets.add_given(text)
+
+
+def _called(value: Any, names: AbstractSet[str]) -> Iterator[Any]:
+    """The values of the fields with these names, wherever they stand."""
+    if is_dataclass(value) and not isinstance(value, type):
+        pairs: Iterable[tuple[str, Any]] = ((f.name, getattr(value, f.name)) for f in fields(value))
+    elif isinstance(value, Mapping):
+        pairs = value.items()
+    else:
+        pairs = (("", part) for part in value) if isinstance(value, (tuple, list)) else ()
+    for name, part in pairs:
+        if name in names and isinstance(part, Mapping):
+            yield part
+        else:
+            yield from _called(part, names)
+
+
+def _left_out(value: Any, key: str, given: bool = False) -> Iterator[str]:
+    """Every string below a setting that `settings` leaves out; with `given` all of them."""
+    if isinstance(value, Mapping):
+        for k, v in value.items():
+            if given or not _TECHNICAL.fullmatch(str(k)):
+                yield str(k)
+            yield from _left_out(v, str(k), given)
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _left_out(part, key, given or _given(key, value))
+    elif value is None or isinstance(value, bool):
+        return
+    elif given or _given(key, value) or (isinstance(value, str) and not _TECHNICAL.fullmatch(value)):
+        yield str(value)
+
+
+def _given(key: str, value: Any) -> bool:
+    """Whether a setting's value is a name that somebody gave, or leads to a machine or a file."""
+    if isinstance(value, str) and _DOTTED.search(value) and not _UNGIVEN.fullmatch(value):
+        return True
+    return bool(_GIVEN.search(key.lower())) and not _plain_number(key, value)
 
 
 def _plain_number(key: str, value: Any) -> bool:

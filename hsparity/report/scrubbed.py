@@ -13,7 +13,7 @@ from typing import Any
 from ..model import LEFT_OUT
 from . import placeholders as ph
 from .placeholders import Secrets
-from .redact import commands, environment, labels, settings
+from .redact import commands, environment, labels, note_settings, settings
 
 _PATHS = {
     **ph.PATHS, "ref_model": "MODEL", "cand_model": "MODEL", "folder": "PATH", "file": "FILE", "report": "FILE",
@@ -37,6 +37,7 @@ def scrubbed(result: Mapping[str, Any]) -> dict[str, Any]:
             secrets.prompt(text)
         elif name in _PATHS:
             secrets.add_path(text, _PATHS[name])
+    note_settings(secrets, result, _SETTINGS)
     if str(result.get("schema", "")).startswith("hsparity.replay/"):  # its sides are paths
         for role in ("ref", "cand"):
             if isinstance(result.get(role), str):
