@@ -115,7 +115,9 @@ def test_hostile_texts_stay_words(browser: Browser) -> None:
 
 def test_a_link_that_was_cut_leaves_the_page_alive(browser: Browser) -> None:
     """A stray per cent sign in the address is no address, and the map still reads itself out."""
-    said = walked(browser, CASES["offset"](), HASH % "layer=4&prompt=%zz", FOCUS, HASH % "%", KEY % "ArrowRight")
+    said = walked(
+        browser, CASES["offset"](), HASH % "layer=4&prompt=%zz", FOCUS, HASH % "%", KEY % "ArrowRight"
+    )
     assert said[3][0].startswith("boundary ")
 
 
