@@ -41,7 +41,7 @@ class FinalNormApplied:
                 what = "last hidden state"
             headline = f"{side} {what} {plural(group, 'was', 'were')} taken after the final norm, the other side's before it"
             fix = {
-                "any": "take the input of the final norm on that side",
+                "any": f"take the input of the final norm on {side} side",
                 "hf": "hidden_states[-1] is normed: hook the input of model.norm",
                 "vllm": "auxiliary id L is before the norm; a hook on model.norm's output is not",
                 "sglang": "return_hidden_states is normed: use the captured layers, or compare it as final_norm",

@@ -12,7 +12,7 @@ from . import findings, pairs, reasons, view
 from . import spelling as sp
 from .overview import overview
 
-BEYOND = "HS301"
+BEYOND = ("HS301", "HS402")  # that something differs: no news beside why
 BRANCHES = ("HS204", "HS205")
 BRANCH = "What stays is a branch held against a branch, whose own rounding is larger than that of the whole stream."
 
@@ -32,8 +32,7 @@ def statement(comparison: Comparison) -> str:
     lead = view.leading(comparison)
     if lead is not None and comparison.verdict is Verdict.DIVERGED:
         why = reasons.surest(comparison)
-        if lead.code == BEYOND and why is not None:
-            # That something is beyond the floor is no news beside why it is.
+        if lead.code in BEYOND and why is not None:
             return _sentence(why.headline if why.confidence == "settled" else f"most likely {why.headline}")
         return _sentence(lead.headline)
     return _sentence(view.verdict_line(comparison))
