@@ -29,7 +29,17 @@ _SAID = (
     "prompt_text",
     "messages",
     "content",
+    "generated_text",
+    "output",
+    "outputs",
+    "output_text",
+    "completion",
+    "completions",
+    "response",
+    "prompt_token_ids",
+    "output_token_ids",
 )
+_SHORTEST = 12  # characters of a line of a prompt by which it is known in a log
 _SAID_IN_LOG = re.compile(
     r"""(["']?\b(?:prompts?(?:_token_ids|_text)?|token_ids|input_ids|text|messages?|content|generated\w*)["']?\s*[=:])\s*(?=["'\[{(]).*""",
     re.I,
@@ -112,7 +122,9 @@ def _unsaid_value(
     if depth > _DEPTH:
         return "…"
     if isinstance(value, Mapping):
-        return {k: _unsaid_value(v, names, said, k, depth + 1) for k, v in value.items() if k not in _SAID}
+        return {
+            k: _unsaid_value(v, names, said, k, depth + 1) for k, v in value.items() if not _says(k, v, names)
+        }
     if isinstance(value, list):
         return [_unsaid_value(v, names, said, key, depth + 1) for v in value]
     if isinstance(value, str):
@@ -120,6 +132,13 @@ def _unsaid_value(
             return names.get(value, value)
         return _unsaid(_QUOTED.sub(lambda m: f"{m[1]}'{names.get(m[2], m[2])}'", value), said)
     return value
+
+
+def _says(key: str, value: Any, names: Mapping[str, str]) -> bool:
+    """Whether a field holds what was said; "prompt" does where it is no prompt's name."""
+    if key == "prompt":
+        return not isinstance(value, str) or value not in names
+    return key in _SAID
 
 
 def _names(manifest: Any) -> dict[str, str]:
@@ -135,12 +154,34 @@ def _records(data: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _prompt_texts(*data: Any) -> Iterator[str]:
-    """Texts of the prompts, and as a log would print them."""
+    """Texts of the prompts and what was generated, and as a log would print them: whole first, then line by line."""
+    found: set[str] = set()
     for source in data:
         for record in _records(source):
-            text = record.get("text")
-            if isinstance(text, str) and len(text.strip()) >= 4:
-                yield from {text, text.strip(), repr(text)[1:-1], json.dumps(text)[1:-1]}
+            for text in _texts(record):
+                lines = [line.strip() for line in text.splitlines()]
+                for part in (text, text.strip(), *(line for line in lines if len(line) >= _SHORTEST)):
+                    if len(part.strip()) >= 4:
+                        found |= {
+                            part,
+                            repr(part)[1:-1],
+                            json.dumps(part)[1:-1],
+                            json.dumps(part, ensure_ascii=False)[1:-1],
+                        }
+    yield from sorted(found, key=lambda part: (-len(part), part))
+
+
+def _texts(value: Any, said: bool = False, depth: int = 0) -> Iterator[str]:
+    """The strings below the fields of a prompt that hold what was said."""
+    if isinstance(value, str):
+        if said:
+            yield value
+    elif depth < _DEPTH and isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _texts(part, said or key in _SAID or key == "prompt", depth + 1)
+    elif depth < _DEPTH and isinstance(value, list):
+        for part in value:
+            yield from _texts(part, said, depth + 1)
 
 
 def _unsaid(text: str, said: tuple[str, ...]) -> str:

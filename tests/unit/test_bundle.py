@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,10 @@ LOG = [
     PROMPT,
     "prompt_token_ids=[101, 2023, 2003, 1037, 3231]",
     "\x1b[31mred\x1b[0m \x1b]8;;http://evil.example\x07link\x1b]8;;\x07",
+    "[1] INFO The merger with Initech closes on Friday.",
+    "vllm serve --api-key plainletterkey --max-model-len 12",
+    "PASSWORD plainletterpass; db_pwd=plainletterpwd; passphrase: plainletterphrase",
+    "curl -u plainletteruser:plainletter http://x",
     "max_num_batched_tokens=8192 tokenizer='gpt2' special=1",
 ]
 
@@ -91,6 +96,12 @@ def planted(work: Path) -> Path:
     capture(1, count=2, length=8).write(folder)
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["prompts"][0] |= {"text": PROMPT, "id": "initech-merger", "generated": [7, 8, 9]}
+    manifest["prompts"][0] |= {
+        "generated_text": "Initech again",
+        "output": "Initech",
+        "extra": {"prompt": "Initech"},
+    }
+    manifest["settings"]["credentials_json"] = {"private": "plainletterjson", "ids": [{"number": 90125}]}
     manifest["shards"][0]["prompt"] = "initech-merger"
     manifest["checks"] = [
         {
@@ -125,6 +136,8 @@ def test_nothing_secret_is_in_any_member(place: Path, capsys: pytest.CaptureFixt
         "gpubox17",
         "ada.l",
         "grace",
+        "plainletter",
+        "90125",
     ):
         assert secret not in whole, secret
     assert str(place.parent) not in whole
@@ -273,6 +286,16 @@ def test_an_existing_file_is_left_as_it_is(place: Path, capsys: pytest.CaptureFi
         assert words in err
     assert (place / "bug.zip").read_text() == "mine"
     assert not (place / "nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    "part", ["a", "key", 'key="\\"', "a.", "a@", "eyJ-", "a://", "key ", "key\n", "-u a", "[1,2,"]
+)
+def test_a_log_of_one_line_is_shown_in_a_moment(part: str) -> None:
+    """Half a megabyte of any of them in less than five seconds, where squared time took hours."""
+    start = time.process_time()
+    SCRUB.text(part * (500_000 // len(part)))
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize(
