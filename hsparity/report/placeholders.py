@@ -114,7 +114,8 @@ class Secrets:
     def add_given(self, text: str) -> None:
         """Hide a setting's value, whole and in its parts, but not where it is a word of hsparity's own."""
         for part in (text, *re.split(r"[/\\:,=@\s]+", text)):
-            own = part.lower() in plain_words() or part in (LEFT_OUT, "left-out") or VERSION.fullmatch(part)
+            known = part.lower() in plain_words() or part in (LEFT_OUT, "left-out")
+            own = known or bool(_WORDS.fullmatch(part) or VERSION.fullmatch(part))
             long_number = part.isdecimal() and len(part) >= 6  # shorter ones are figures of other things
             if long_number or (len(part) >= 4 and not own and not _neutral(part)):
                 self.add(part, "NAME")
@@ -209,9 +210,9 @@ class Secrets:
 @cache
 def plain_words() -> frozenset[str]:
     """The words that hsparity's own texts are made of, in small letters."""
-    from ..explain import texts
+    from ..explain import entries
 
-    return frozenset(word.lower() for text in texts().values() for word in _WORD.findall(str(text)))
+    return frozenset(word.lower() for text in entries().values() for word in _WORD.findall(str(text)))
 
 
 def collect(record: Any) -> Secrets:
