@@ -41,7 +41,7 @@ _SAID = (
 )
 _SHORTEST = 12  # characters of a line of a prompt by which it is known in a log
 _SAID_IN_LOG = re.compile(
-    r"""(["']?\b(?:prompts?(?:_token_ids|_text)?|token_ids|input_ids|text|messages?|content|generated\w*)["']?\s*[=:])\s*(?=["'\[{(]).*""",
+    r"""(["']?\b(?:prompts?(?:_token_ids|_text)?|token_ids|input_ids|inputs|text|messages?|content|generated\w*)["']?\s*[=:])\s*(?=["'\[{(]).*""",
     re.I,
 )
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -48,6 +48,7 @@ LOG = [
     PROMPT,
     "prompt_token_ids=[101, 2023, 2003, 1037, 3231]",
     "\x1b[31mred\x1b[0m \x1b]8;;http://evil.example\x07link\x1b]8;;\x07",
+    '{"inputs": "plainletterinputs"}',
     "[1] INFO The merger with Initech closes on Friday.",
     "vllm serve --api-key plainletterkey --max-model-len 12",
     "PASSWORD plainletterpass; db_pwd=plainletterpwd; passphrase: plainletterphrase",
