@@ -61,6 +61,7 @@ def members(folder: Path, scrub: Scrub, with_prompts: bool) -> dict[str, str]:
         )
     manifest, why = _json(folder / "manifest.json")
     spec, _ = _json(folder / "spec.json")
+    scrub = scrub.knowing([manifest, spec])
     said = () if with_prompts else tuple(_prompt_texts(manifest, spec))
     names = {} if with_prompts else _names(manifest)
     made = {"files.txt": _listing(folder)}

@@ -6,8 +6,8 @@ import getpass
 import os
 import re
 import socket
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,12 @@ class Scrub:
         text = _NAMED.sub(_masked, text)
         return "\n".join(clean(line) for line in text.split("\n"))
 
+    def knowing(self, data: Any) -> Scrub:
+        """This, and what is hidden in the data by its name is hidden in every text."""
+        found = sorted(set(_hidden(data)), key=lambda text: (-len(text), text))[:_ITEMS]
+        more = tuple((re.compile(rf"(?<!\w){re.escape(text)}(?!\w)"), HIDDEN) for text in found)
+        return replace(self, known=(*self.known, *more))
+
     def value(self, value: Any, name: str = "", depth: int = 0, hidden: bool = False) -> Any:
         """Data as JSON holds them, cut where they are deep or long.
 
@@ -100,6 +106,19 @@ class Scrub:
             items = [self.value(v, name, depth + 1, hidden) for v in value[:_ITEMS]]
             return items if len(value) == len(items) else [*items, f"… {len(value) - len(items):,} more"]
         return value
+
+
+def _hidden(value: Any, name: str = "", below: bool = False, depth: int = 0) -> Iterator[str]:
+    """The strings that `Scrub.value` hides by their names."""
+    if isinstance(value, str):
+        if (below or _hides(name, value)) and len(value) >= 6 and not _HARMLESS.fullmatch(value):
+            yield value
+    elif depth <= _DEPTH and isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _hidden(part, str(key), below or is_secret(name), depth + 1)
+    elif depth <= _DEPTH and isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _hidden(part, name, below, depth + 1)
 
 
 def is_secret(name: str) -> bool:

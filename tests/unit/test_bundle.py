@@ -113,6 +113,7 @@ def planted(work: Path) -> Path:
             "limit": 0,
         }
     ]
+    manifest["warnings"] = ["engine: serving with plainletterjson"]
     manifest["model"] = str(work / "models" / "m")
     manifest["settings"]["engine_args"] = {"hf_token": SECRETS["hf"], "max_tokens": 5, "load": f"{PROMPT}"}
     (folder / "manifest.json").write_text(json.dumps(manifest))
