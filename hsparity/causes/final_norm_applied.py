@@ -55,7 +55,7 @@ class FinalNormApplied:
         tested = any(p.boundary == evidence.num_layers for p in slots.pairs)
         known = evidence.ref.norm() or evidence.cand.norm()
         if tested and known and slots.solution.places:
-            words = "the last boundary is in the same state on both sides"
+            words = "a norm on one side brings the last boundary no closer"
             return Finding(self.code, self.name, words, 0.0, ruled_out=True)
         return None
 

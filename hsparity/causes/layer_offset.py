@@ -32,7 +32,7 @@ class LayerOffset:
     At equal indices the states look drifted at every depth (cosine 0.9 to 0.98, since neighbouring boundaries
     are nearly parallel). The pair-error matrix has its valley beside the diagonal, one to two decades deep.
     ## Fix
-    Write the ids that mean the wanted boundaries in that engine and family; the report lists them. Where all
+    Write the ids that mean the wanted boundaries in that engine and family; the report lists up to eight. Where all
     sites moved by one shift, `hsparity compare … --offset N` shows the rest without it; where single sites
     are named, no offset fits, and what fills those sites is at fault. Exchanged sites are HS105, a site that
     holds what another holds is HS106. The verdict stays
@@ -176,8 +176,14 @@ def _fix(evidence: Evidence, moved: list[Moved], common: int | None) -> dict[str
     wanted = evidence.pairing.requested
     engines = tuple(dict.fromkeys((evidence.ref.manifest.engine, evidence.cand.manifest.engine)))
     if not 0 < len(wanted) <= 8:
-        read = ", or read the capture with --offset" if common else ""
-        return {"any": f"capture with the ids that mean the wanted boundaries{read}"}
+        steps = (
+            f"the candidate numbers its sites {abs(common)} too {'low' if common > 0 else 'high'}: "
+            if common
+            else ""
+        )
+        read = f", or compare with --offset {evidence.query.offset + common:+d}" if common else ""
+        hooks = "with hooks, the output of layer N is boundary N+1; with ids, write those that mean the wanted boundaries"
+        return {"any": f"{steps}{hooks}{read}"}
     fix = draft_config(wanted, evidence.num_layers, engines, evidence.cand.manifest.architecture, TRAINER)
     return {"any": f"for boundaries {listed(wanted)} write", **fix}
 

@@ -82,7 +82,11 @@ def added_plot(comparison: Comparison) -> Markup | None:
     """What each layer adds over what bf16 costs in it, by side and part: from the replay, else what the states alone
     tell. None where neither was measured in two layers."""
     curves, limit = [], comparison.floor.limit
-    styles = {"layer": "", "attention": "7 4", "mlp": "2 3", "router": "1 5"}
+    styles = {
+        "layer": "",
+        "attention": "7 4",
+        "mlp": "2 3",
+    }  # a router is judged by its choices, not by an error
     for side, tone in (("ref", "muted"), ("cand", _tone(comparison))):
         for part, dash in styles.items():
             found_here = [e for e in comparison.added if (e.side, e.part) == (side, part)]

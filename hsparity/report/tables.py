@@ -176,12 +176,25 @@ def added_table(comparison: Comparison) -> HtmlTable | None:
                 Cell(e.side, "l"),
                 Cell(sp.clean(e.part), "l"),
                 Cell(sp.ratio(e.ratio), aside=interval),
+                Cell("-" if e.experts_differ < 0 else f"{e.experts_differ:,}"),
+                Cell("-" if e.experts_wide < 0 else f"{e.experts_wide:,}"),
                 verdict_cell(e.verdict),
             )
         )
-    heads = (Cell("layer"), Cell("side", "l"), Cell("part", "l"), Cell("× floor"), Cell("verdict", "l"))
+    heads = (
+        Cell("layer"),
+        Cell("side", "l"),
+        Cell("part", "l"),
+        Cell("× floor"),
+        Cell("other experts", aside="tokens"),
+        Cell("beyond rounding"),
+        Cell("verdict", "l"),
+    )
     return HtmlTable(
-        "Median error added, over that of the same layer in the capture's dtype.", heads, tuple(rows)
+        "Median error added, over that of the same layer in the capture's dtype. A router is judged by the tokens that it "
+        "sends elsewhere than the checkpoint says, by more than rounding explains.",
+        heads,
+        tuple(rows),
     )
 
 
@@ -206,17 +219,18 @@ def token_table(tokens: TokenMap, low: float) -> HtmlTable:
 
 
 def pair_table(comparison: Comparison) -> HtmlTable:
-    """Per reference boundary: the candidate boundary that fits best, and the next."""
+    """Per candidate boundary: the reference boundary that fits best, and the next."""
     a, rows = pairs.boundary_pairs(comparison), []
-    for i, boundary in enumerate(a.ref_boundaries):
-        errors = np.where(np.isnan(a.pair_error_kk[i]), np.inf, a.pair_error_kk[i])
+    for j, boundary in enumerate(a.cand_boundaries):
+        errors = np.where(np.isnan(a.pair_error_kk[:, j]), np.inf, a.pair_error_kk[:, j])
         order = np.argsort(errors, kind="stable")
         cells = list(view.place(f"boundary.{boundary:03d}"))
-        for j in order[:2]:
-            cells += [str(a.cand_boundaries[j]), sp.error(float(errors[j]))]
+        for i in order[:2]:
+            cells += [str(a.ref_boundaries[i]), sp.error(float(errors[i]))]
         rows.append(tuple(Cell(c) for c in [*cells, *["-"] * (6 - len(cells))]))
     return HtmlTable(
-        "Boundaries of the candidate, by median rel-L2.",
+        "Per boundary of the candidate, as claimed, the reference's that fit it best: median rel-L2 over a sample of tokens, "
+        "massive channels left out.",
         _heads("layer,boundary,best,rel-L2,next,rel-L2"),
         tuple(rows),
     )

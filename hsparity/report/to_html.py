@@ -213,7 +213,10 @@ def _steps(c: Comparison) -> list[tuple[str, str]]:
         and any(findings.fixes(c, f) for f in findings.found(c))
     ):
         out.append(
-            ("after the change, capture again; this should then say PARITY", sp.clean(view.command_line(c)))
+            (
+                "after the change, capture again and compare; PARITY is to be expected where nothing else is wrong",
+                sp.clean(view.command_line(c)),
+            )
         )
     return [(why[:1].upper() + why[1:], commands) for why, commands in out]
 
