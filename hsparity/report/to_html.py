@@ -24,6 +24,7 @@ from .palette import DARK, LIGHT, PRINT
 from .plots import added_plot, error_plot, ratio_plot
 from .row_figure import caption as row_caption
 from .row_figure import row_figure
+from .side_tables import compared_table, environments_table
 from .tables import Cell
 from .trial_figure import trials_figure
 
@@ -127,8 +128,8 @@ def _context(comparison: Comparison) -> dict[str, Any]:
         "excluded": reasons.out_lines(c, verbose=True),
         "notes": [{"title": findings.title(f), "text": findings.note(f)} for f in view.notes(c)],
         "left": findings.left_to_check(c),
-        "compared": tables.compared_table(c),
-        "environments": tables.environments_table(c),
+        "compared": compared_table(c),
+        "environments": environments_table(c),
         "command": sp.clean(view.command_line(c)),
         "warnings": view.warnings(c),
         "method": sentences.method(c),
