@@ -25,7 +25,8 @@ from . import test_sglang, test_vllm
 from .conftest import Capture, manifest, tensors
 from .speculators.v1 import make_v1_dataset
 
-pytestmark = pytest.mark.engine
+# One worker: what these tests share is made once, and nobody waits for it.
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("audit")]
 
 L = 8
 FIRST: dict[str, Any] = {"prompts": test_sglang.PROMPTS, "mechanism": "both", "generate": 4}

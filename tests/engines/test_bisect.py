@@ -19,7 +19,8 @@ from hsparity.experiments.result import Bisect, Outcome, State
 from .conftest import Capture, shared
 from .test_vllm import PART_SITES, PROMPTS
 
-pytestmark = pytest.mark.engine
+# One worker: what these tests share is made once, and nobody waits for it.
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("bisect")]
 
 # Gone from the tried releases.
 FORMER = {"VLLM_ATTENTION_BACKEND", "calculate_kv_scales", "cuda_graph_bs", "cuda_graph_max_bs"}

@@ -11,7 +11,8 @@ import pytest
 
 from hsparity.model import Comparison, Verdict, from_json
 
-pytestmark = pytest.mark.engine
+# One worker: what these tests share is made once, and nobody waits for it.
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("demo")]
 
 
 @pytest.fixture(scope="module")

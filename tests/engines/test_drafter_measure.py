@@ -22,7 +22,8 @@ from hsparity.drafter.result import DraftCost
 
 from .conftest import ROOT
 
-pytestmark = pytest.mark.engine
+# One worker: what these tests share is made once, and nobody waits for it.
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("drafter_measure")]
 
 HEAD = (
     ROOT / "tools" / "drafts" / "smollm2-eagle3"

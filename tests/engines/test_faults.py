@@ -16,7 +16,8 @@ from hsprobe.schema import PromptSpec
 from .conftest import Capture, Inside, manifest, random_prompts
 from .faults.checkpoints import scaling_deepseek, tiny_gemma3
 
-pytestmark = pytest.mark.engine
+# One worker: what these tests share is made once, and nobody waits for it.
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("faults")]
 
 
 def _prompts() -> tuple[PromptSpec, ...]:

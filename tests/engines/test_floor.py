@@ -17,7 +17,8 @@ from hsparity.model import Verdict
 from .conftest import Capture
 from .test_vllm import PART_SITES, PROMPTS
 
-pytestmark = pytest.mark.engine
+# One worker: what these tests share is made once, and nobody waits for it.
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("floor")]
 
 OWN = ("repeat", "batch", "prefilled", "chunked")
 
