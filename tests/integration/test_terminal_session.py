@@ -147,12 +147,11 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
     assert (page.read_text(), page.stat().st_mode & 0o777, link.is_symlink()) == ("new\\udcff", 0o640, True)
     output.write_file("/dev/null", "nothing")
 
-    def stopped(self: Path, data: bytes) -> int:
-        with self.open("wb") as file:
-            file.write(data[:1])
+    def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Path, "write_bytes", stopped)
+    # Behind the last byte of the new file, before it takes the old one's place.
+    monkeypatch.setattr("shutil.copymode", stopped)
     with pytest.raises(KeyboardInterrupt):
         output.write_file(str(page), "newer")
     assert page.read_text() == "new\\udcff"

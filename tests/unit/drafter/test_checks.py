@@ -68,8 +68,13 @@ def test_codes_and_names_are_no_causes() -> None:
         assert re.fullmatch(r"HS6\d\d", code)
         assert found.name not in names
         assert found.look.__doc__ is None
-        page = made[f"{code}-{found.name}.md"]
-        assert re.findall(r"(?m)^## (.+)$", page) == ["What it is", "Why it happens", "How it shows", "Fix"]
+        page = made[f"findings/{code}-{found.name}.md"]
+        assert re.findall(r"(?m)^## (.+)$", page)[:4] == [
+            "What it is",
+            "Why it happens",
+            "How it shows",
+            "Fix",
+        ]
         assert len(inspect.getdoc(type(found)) or "") > 200
 
 
