@@ -5,29 +5,17 @@ Needs Chromium; $CHROME names another one.
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.browser import FLAGS, find_chromium
+
 from .build import ROOT, specimens
 
 DOCS = ROOT.parent / "docs" / "pictures"
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--hide-scrollbars",
-    "--allow-file-access-from-files",
-    "--virtual-time-budget=2000",
-)
 LEAST = 500  # pixels: Chromium's own window is no narrower
 HEIGHT = 900
 SHOWN = "which-tensor"  # the specimen that docs show
@@ -59,14 +47,6 @@ def pictures(names: tuple[str, ...] = ()) -> list[Picture]:
     return [*found, *widths, Picture(page, DOCS / f"{SHOWN}-760-dark.png", 760, scheme=DARK)]
 
 
-def browser() -> str:
-    """The browser's path. Exits with a sentence where there is none."""
-    for name in (os.environ.get("CHROME", ""), *NAMES):
-        if name and (path := shutil.which(name)):
-            return path
-    sys.exit("no Chromium found: install it, or set CHROME")
-
-
 def take(picture: Picture, chromium: str, scratch: Path) -> None:
     """Write the picture. A page narrower than Chromium's window stands in the middle of it, on grey."""
     page, window = picture.page, max(picture.width, LEAST)
@@ -78,7 +58,8 @@ def take(picture: Picture, chromium: str, scratch: Path) -> None:
             encoding="utf-8",
         )
     picture.out.parent.mkdir(exist_ok=True)
-    command = [chromium, *FLAGS, f"--user-data-dir={scratch / 'profile'}", f"--screenshot={picture.out}"]
+    command = [chromium, *FLAGS, "--allow-file-access-from-files", f"--user-data-dir={scratch / 'profile'}"]
+    command += [f"--screenshot={picture.out}"]
     command += [f"--blink-settings=preferredColorScheme={picture.scheme}"]
     command += [f"--window-size={window},{picture.height}", page.as_uri()]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
@@ -86,7 +67,7 @@ def take(picture: Picture, chromium: str, scratch: Path) -> None:
 
 def main(names: tuple[str, ...]) -> None:
     """Take them all and say how large they are."""
-    chromium = browser()
+    chromium = find_chromium()
     with tempfile.TemporaryDirectory(prefix="hsparity-pictures-") as scratch:
         for picture in pictures(names):
             take(picture, chromium, Path(scratch))

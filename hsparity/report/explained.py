@@ -17,6 +17,7 @@ from . import spelling as sp
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
+    code: str
     anchor: str
     title: str
     body: Markup
@@ -34,15 +35,10 @@ def explanations(comparison: Comparison) -> list[Explanation]:
     shown = dict.fromkeys(f.code for f in _shown(comparison) if f.code in entries())
     return [
         Explanation(
-            f"why-{code}", f"{code} {entries()[code].name}", Markup(as_html(code, present=tuple(shown)))
+            code, f"why-{code}", f"{code} {entries()[code].name}", Markup(as_html(code, present=tuple(shown)))
         )
         for code in shown
     ]
-
-
-def anchors(comparison: Comparison) -> dict[str, str]:
-    """Code -> the address of its explanation on the page."""
-    return {f.code: f"#why-{f.code}" for f in _shown(comparison) if f.code in entries()}
 
 
 def remedy(comparison: Comparison) -> Remedy | None:

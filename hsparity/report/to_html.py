@@ -17,7 +17,7 @@ from . import spelling as sp
 from .base import Options
 from .cost_figures import loss_bars
 from .embedded import pack
-from .explained import anchors, explanations, remedy
+from .explained import explanations, remedy
 from .maps import pair_figure, token_figure
 from .overview import overview
 from .palette import DARK, LIGHT, PRINT
@@ -70,7 +70,7 @@ def _context(comparison: Comparison) -> dict[str, Any]:
     c = comparison
     shown = view.few(view.requested(c) or c.deltas)
     hidden = len(view.requested(c) or c.deltas) - len(shown)
-    worst = view.farthest(c)
+    worst, explained = view.farthest(c), explanations(c)
     return {
         "title": sentences.title(c),
         "version": sp.clean(c.hsparity),
@@ -112,8 +112,8 @@ def _context(comparison: Comparison) -> dict[str, Any]:
         "trials": trials_figure(c.trials),
         "trials_caption": sentences.trials_caption(c.trials),
         "cost": _cost(c),
-        "anchors": anchors(c),
-        "explanations": explanations(c),
+        "anchors": {e.code: f"#{e.anchor}" for e in explained},
+        "explanations": explained,
         "slots": tables.slots_table(slots) if (slots := view.native_slots(c)) else None,
         "causes_caption": (
             "Each candidate cause is undone on the captured data. The figure is the share of the excess "

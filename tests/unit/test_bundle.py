@@ -65,7 +65,7 @@ SCRUB = scrubbing(
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to work in, with a home, a user, a host and an environment that hold secrets."""
     home = tmp_path / "homes" / "ada.l"
-    work = home / "work"
+    work = home / "runs"
     work.mkdir(parents=True)
     for name, value in {
         "HOME": str(home),
@@ -145,8 +145,8 @@ def test_nothing_secret_is_in_any_member(place: Path, capsys: pytest.CaptureFixt
     assert str(place.parent) not in whole
     assert "\x1b" not in whole
     assert json.loads(texts["hsparity.toml.json"]) == {
-        "model": "~/work/m",
-        "prompts": "~/work/p.jsonl",
+        "model": "~/runs/m",
+        "prompts": "~/runs/p.jsonl",
         "tokens": "all",
         "ref": {"engine_args": {"max_tokens": 8, "hf_token": "[hidden]"}},
     }
@@ -161,7 +161,7 @@ def test_what_helps_is_still_there(place: Path) -> None:
     assert log[-1] == "max_num_batched_tokens=8192 tokenizer='gpt2' special=1"
     assert "FAILED  rows: 1 of 0; worst row 3, prompt 'prompt-1'" in texts["capture-1/self-check.txt"]
     manifest = json.loads(texts["capture-1/manifest.json"])
-    assert (manifest["model"], manifest["number of prompts"]) == ("~/work/models/m", 2)
+    assert (manifest["model"], manifest["number of prompts"]) == ("~/runs/models/m", 2)
     assert manifest["prompts"][0]["id"] == manifest["shards"][0]["prompt"] == "prompt-1"
     assert manifest["settings"]["engine_args"]["max_tokens"] == 5
     versions = json.loads(texts["versions.json"])
