@@ -53,7 +53,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from hsparity.model import Ratio, Verdict
+from hsparity.model import LOST, Ratio, Verdict
 
 LIMIT = 1.5
 RESAMPLES = 500
@@ -67,7 +67,6 @@ SETS = 6  # of errors at a site: ref, cand and pair, on all channels and without
 ERROR_RATE = 0.025  # of a false accusation by the bulk, over all sites and sets of one comparison
 TAIL = 0.05
 HEAVY = 5.0
-LOST = 1.0 - 1e-5  # a row of zeros is off by exactly its state, but for the last bit
 FAR = 3.0
 SUSPICIOUS = 5
 THIRD = 3

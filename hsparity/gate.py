@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from .config import EVERY_SITE, Config
 from .config import GateConfig as Gate
 from .errors import ExitCode, HsparityError
-from .model import Comparison, Finding, SiteDelta, Verdict
+from .model import LOST, Comparison, Finding, SiteDelta, Verdict
 from .registry import causes
 from .report import spelling, view
 
@@ -30,8 +30,6 @@ FEW = 8  # reasons shown
 KNOWN_WORDS = (
     "diverged, inconclusive, never, a code such as HS101 or HS1xx, or a finding's name: hsparity explain"
 )
-# A row of zeros is off by exactly its state, but for the last bit.
-WHOLE = 1.0 - 1e-5
 BEYOND_LIMITS = re.compile(r"HS[124]\d\d|HS303")
 
 
@@ -214,7 +212,7 @@ def _not_allowed(c: Comparison, d: SiteDelta, gate: Gate) -> str:
     if _unmeasured(c, d) or not numbers:
         return f"{spelling.clean(d.reason)}: no limit allows this"
     largest = f"largest error {spelling.error(_largest(d))}"
-    if _largest(d) >= max(WHOLE, 0.0 if d.floor is None else c.floor.limit * d.floor.worst):
+    if _largest(d) >= max(LOST, 0.0 if d.floor is None else c.floor.limit * d.floor.worst):
         return f"{largest}, as large as the state: no limit allows this"
     if ratio is not None and _ratio(d) > ratio:
         return ""

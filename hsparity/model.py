@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 SCHEMA = "hsparity.comparison/1"
 MAP_COLUMNS = 8192
+LOST = 1.0 - 1e-5  # rel-L2: a row of zeros is off by exactly its state, but for the last bit
 LEFT_OUT = "left out"  # in place of a digest of weights, in a redacted result: it was hashed
 Record = TypeVar("Record")
 

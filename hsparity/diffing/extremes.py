@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import re
 
-from hsparity.gate import WHOLE
-from hsparity.model import Quantiles, SiteDelta, Verdict
+from hsparity.model import LOST, Quantiles, SiteDelta, Verdict
 from hsparity.report import spelling as sp
 from hsparity.report import view
 
@@ -20,7 +19,7 @@ from .result import Change
 
 LEAST = 1.25
 FAR = 4.5  # probability below 5 %; compare's own, 3 x the limit of 1.5
-LOST = re.compile(r"\w+: ([0-9]{1,12}) tokens? off by as much as the state itself")
+SAID_LOST = re.compile(r"\w+: ([0-9]{1,12}) tokens? off by as much as the state itself")
 AS_LARGE = "as large as the state"
 
 
@@ -42,7 +41,7 @@ def _held(then: SiteDelta, now: SiteDelta, name: str) -> tuple[Change, str]:
     if a is None or b is None:
         return Change.SAME, ""
     usual = max((r.limit * d.floor.worst for d in (then, now) if d.floor for r in d.ratios), default=0.0)
-    whole = max(WHOLE, usual)
+    whole = max(LOST, usual)
     words = f"largest error {sp.error(b.worst)} now, {sp.error(a.worst)} then"
     if b.worst >= whole:
         if a.worst < whole:
@@ -64,7 +63,7 @@ def _more(
             return Change.WORSE, f"{share} of the tokens are off by errors {AS_LARGE} now, fewer were then"
     pairs = [(r, s) for r in then.ratios if (s := view.ratio_of(now, r.of)) is not None]
     for r, s in pairs:
-        counts = [int(found[1]) if (found := LOST.match(x.reason)) else None for x in (r, s)]
+        counts = [int(found[1]) if (found := SAID_LOST.match(x.reason)) else None for x in (r, s)]
         if counts[0] is not None and counts[1] is not None and counts[1] > counts[0]:
             return (
                 Change.WORSE,

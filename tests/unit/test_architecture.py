@@ -176,7 +176,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hsparity.diffing": {
         "hsparity",
         "hsparity.errors",
-        "hsparity.gate",
         "hsparity.model",
         "hsparity.report",
         "markupsafe",

@@ -15,7 +15,7 @@ import pytest
 
 from hsparity.cli.main import invoke
 from hsparity.diffing.diff import diff
-from hsparity.diffing.extremes import LOST as LOST_REASON
+from hsparity.diffing.extremes import SAID_LOST as LOST_REASON
 from hsparity.diffing.issue import render as markdown
 from hsparity.diffing.judging import counted, moved_by
 from hsparity.diffing.page import render as page
